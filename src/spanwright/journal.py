@@ -1,0 +1,134 @@
+"""What a training tells: a progress bar and lines for people, metrics.jsonl and trackers for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from spanwright.evaluate import Report
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+    from spanwright.checkpoint import Progress as State
+
+METRICS = "metrics.jsonl"
+EVERY_UPDATES = 20  # updates to a line of metrics.jsonl
+
+
+class Journal:
+    def __init__(self, output: Path, *, quiet: bool, accelerator: Accelerator):
+        self.console = Console(stderr=True, quiet=quiet)
+        self.path = output / METRICS
+        self.file = self.path.open("a", encoding="utf-8", buffering=1)  # a line at a time
+        self.accelerator = accelerator
+        self.tracked = bool(accelerator.log_with)
+        if self.tracked:
+            accelerator.init_trackers("spanwright")
+        self.bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(), TextColumn("{task.fields[loss]}"), console=self.console, transient=True,
+        )  # fmt: skip
+        self.task: Any = None
+        self.sums: dict[str, float] = {}
+        self.n_updates = self.n_sentences = 0
+        self.clock = time.monotonic()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+        self.file.close()
+        if self.tracked:
+            self.accelerator.end_training()
+
+    def say(self, message: str) -> None:
+        self.console.print(message, markup=False, highlight=False, soft_wrap=True)
+
+    def warn(self, message: str) -> None:
+        self.console.print(f"warning: {message}", style="yellow", markup=False, highlight=False)
+
+    def start_epoch(self, epoch: int, epochs: int, n_sentences: int, done: int) -> None:
+        self.bar.stop()
+        for task in self.bar.task_ids:
+            self.bar.remove_task(task)
+        self.task = self.bar.add_task(
+            f"epoch {epoch + 1}/{epochs}", total=n_sentences, completed=done, rate="", loss=""
+        )
+        self.bar.start()
+        self.clock, self.n_sentences = time.monotonic(), 0
+
+    def update(
+        self, state: State, losses: Mapping[str, float], n_sentences: int, groups: Sequence[Mapping[str, Any]]
+    ) -> None:
+        self.n_updates += 1
+        self.n_sentences += n_sentences
+        for name, value in losses.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value
+        rate = self.n_sentences / max(1e-9, time.monotonic() - self.clock)
+        shown = " ".join(f"{name} {value:.4f}" for name, value in losses.items())
+        self.bar.update(self.task, advance=n_sentences, rate=f"{rate:.0f} sentences/s", loss=shown)
+        if state.update % EVERY_UPDATES == 0:
+            means = {name: value / self.n_updates for name, value in self.sums.items()}
+            self.write(
+                {
+                    "update": state.update,
+                    "epoch": state.epoch,
+                    "loss": means,
+                    "rate": max(group["lr"] for group in groups),
+                }
+            )
+            self._track({f"loss/{name}": value for name, value in means.items()}, state.update)
+            self.sums, self.n_updates = {}, 0
+
+    def end_epoch(self, state: State, report: Report, better: bool) -> None:
+        self.bar.stop()
+        micro = report.micro
+        minutes = state.core_seconds / 60
+        best = "  best so far" if better else ""
+        self.say(
+            f"epoch {state.epoch}: dev precision {100 * micro.precision:.1f} recall {100 * micro.recall:.1f} F1 "
+            f"{100 * micro.f1:.2f}, {minutes:.1f} core-minutes{best}"
+        )
+        scores = {"precision": micro.precision, "recall": micro.recall, "f1": micro.f1}
+        self.write({"epoch_ended": state.epoch, "update": state.update, "dev": scores, "core_minutes": minutes})
+        self._track({f"dev/{name}": value for name, value in scores.items()}, state.update)
+
+    def finish(self, state: State, name: str, report: Report, path: Path) -> None:
+        self.say(
+            f"\nbest epoch {state.best_epoch} on {name}, {state.core_seconds / 60:.1f} core-minutes of "
+            f"training\n{report.table()}"
+        )
+        content = {
+            "split": name, "best_epoch": state.best_epoch, "epochs": state.epoch, "dev_f1": state.history,
+            "core_minutes": state.core_seconds / 60, "scores": report.to_dict(),
+        }  # fmt: skip
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        os.replace(partial, path)
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        self.file.write(json.dumps(row) + "\n")
+
+    def flush(self) -> int:
+        """Everything on disk; the file's size then, for a checkpoint to remember."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        return self.path.stat().st_size
+
+    def resume(self, state: State) -> None:
+        """Forgets the lines that were written after the checkpoint; their updates come again."""
+        self.file.flush()
+        os.truncate(self.path, state.journal_bytes)
+
+    def _track(self, values: Mapping[str, float], step: int) -> None:
+        if self.tracked:
+            self.accelerator.log(dict(values), step=step)

@@ -1,0 +1,169 @@
+"""From a recipe to what the training loop works on: corpora read, labels and widths settled, encoder and head built."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from spanwright import data
+from spanwright.batch import Example
+from spanwright.config import DataConfig, Recipe, from_dict, to_dict
+from spanwright.data.corpora import find_corpus, split_off, splits, with_context
+from spanwright.encoder import build_encoder
+from spanwright.folder import load, widened
+from spanwright.heads import build_head, head_class, name_of
+from spanwright.long import training_parts
+from spanwright.tagger import Tagger
+from spanwright.text import TextRule
+from spanwright.types import Entity, Labels, Sentence, SpanwrightError
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    recipe: Recipe  # with what the data decided filled in
+    tagger: Tagger
+    examples: list[Example]
+    dev: list[Sentence]
+    test: list[Sentence]
+
+
+def prepare(recipe: Recipe, say: Say) -> Prepared:
+    train, dev, test = read_splits(recipe, say)
+    labels = Labels.of(train)
+    if not labels:
+        raise SpanwrightError(
+            f"{recipe.data.train}: no entity in {len(train)} training sentences. Expected gold entities; for CoNLL "
+            "files look at data.tag_column and data.word_column"
+        )
+    warn_of_strange_labels(labels, dev, test, say)
+    tagger, recipe = build(recipe, labels, train)
+    short = [part for sentence in train for part in training_parts(sentence, recipe.data.max_words)]
+    if len(short) > len(train):
+        say(f"{len(short) - len(train)} cuts in training sentences longer than data.max_words={recipe.data.max_words}")
+    say_what_is_lost(tagger, train, short, say)
+    examples = [tagger.example(sentence, index) for index, sentence in enumerate(short)]
+    n_entities = sum(len(sentence.entities) for sentence in train)
+    say(f"train: {len(train)} sentences, {n_entities} entities, {len(labels)} labels: {', '.join(labels)}")
+    say(f"dev: {len(dev)} sentences, test: {len(test)} sentences")
+    return Prepared(recipe, tagger, examples, dev, test)
+
+
+def build(recipe: Recipe, labels: Labels, train: list[Sentence]) -> tuple[Tagger, Recipe]:
+    """A fresh tagger, or the one to start from with the new labels behind its own."""
+    config: Any = head_class(recipe.head_name).fit(recipe.head_config(), train)
+    widest = max((len(e) for sentence in train for e in sentence.entities), default=1)
+    rule = TextRule(words=recipe.data.words, sentences=recipe.data.sentences)
+    if recipe.train.start_from:
+        tagger = continued(recipe, labels)
+        tagger.widest = max(widest, tagger.widest)
+        config = tagger.head.config
+    else:
+        encoder = build_encoder(recipe.encoder)
+        head = build_head(recipe.head_name, config, labels, encoder.width, encoder.input_width)
+        tagger = Tagger(encoder, head, rule=rule, max_words=recipe.data.max_words, widest=widest)
+    return tagger, replace(recipe, head_table=to_dict(config))
+
+
+def continued(recipe: Recipe, labels: Labels) -> Tagger:
+    """The trained model, with the labels that are new to it."""
+    tagger = load(recipe.train.start_from, device="cpu")
+    name = name_of(type(tagger.head))
+    if name != recipe.head_name:
+        raise SpanwrightError(
+            f"{recipe.train.start_from} has the head {name!r}, the recipe {recipe.head_name!r}: training further "
+            "needs the same one"
+        )
+    fixed = {name: value for name, value in to_dict(tagger.head.config).items() if name not in recipe.head_table}
+    config: Any = from_dict(type(tagger.head).Config, {**fixed, **recipe.head_table}, "head")
+    new = [label for label in labels if label not in tagger.labels]
+    return widened(tagger, Labels([*tagger.labels, *new]), config)
+
+
+# ----------------------------------------------------------------------------------------------------- reading
+
+
+def read_splits(recipe: Recipe, say: Say) -> tuple[list[Sentence], list[Sentence], list[Sentence]]:
+    config = recipe.data
+    if not config.train:
+        raise SpanwrightError(
+            "data.train is missing: expected a corpus by name, a folder with train.jsonl, or a file, e.g. "
+            "data.train=my.conll"
+        )
+    train = read_split(config, config.train, "train", recipe.encoder.context, say)
+    if config.limit:
+        train = train[: config.limit]
+    dev = read_other(recipe, "dev", say)
+    test = read_other(recipe, "test", say)
+    if dev is None:
+        train, dev = split_off(train, config.dev_fraction, recipe.run.seed)
+        say(
+            f"no dev given: {len(dev)} of {len(dev) + len(train)} training sentences are set aside to choose the best "
+            f"epoch (data.dev_fraction={config.dev_fraction:g})"
+        )
+    return train, dev, test or []
+
+
+def read_other(recipe: Recipe, split: str, say: Say) -> list[Sentence] | None:
+    """dev or test: as named, else of the corpus that train is of, else none."""
+    named = getattr(recipe.data, split)
+    if not named and split not in splits(recipe.data.train):
+        return None
+    return read_split(recipe.data, named or recipe.data.train, split, recipe.encoder.context, say)
+
+
+def read_split(config: DataConfig, place: str, split: str, context: int, say: Say) -> list[Sentence]:
+    path = find_corpus(place, split)
+    sentences: Iterable[Sentence] = data.read(path, **reading(config), tell=say)
+    return list(with_context(sentences, context)) if context else list(sentences)
+
+
+def reading(config: DataConfig) -> dict[str, Any]:
+    """The arguments of `data.read` that a recipe settles."""
+    return {
+        "format": config.format or None, "word_column": config.word_column, "tag_column": config.tag_column,
+        "rule": TextRule(words=config.words, sentences=config.sentences), "cut": config.cut,
+        "skip_bad": config.skip_bad,
+    }  # fmt: skip
+
+
+# ----------------------------------------------------------------------------------------------------- telling
+
+
+def warn_of_strange_labels(labels: Labels, dev: Iterable[Sentence], test: Iterable[Sentence], say: Say) -> None:
+    for name, sentences in (("dev", dev), ("test", test)):
+        strange = Counter(e.label for s in sentences for e in s.entities if e.label not in labels)
+        if strange:
+            listed = ", ".join(f"{label} ({count})" for label, count in strange.most_common(10))
+            say(
+                f"warning: {name} has labels that train does not have, and so nobody can find: {listed}. Train has: "
+                f"{', '.join(labels)}"
+            )
+
+
+def say_what_is_lost(tagger: Tagger, train: list[Sentence], short: list[Sentence], say: Say) -> None:
+    """Gold that the head cannot be taught. It still counts in recall."""
+    n_gold = sum(len(sentence.entities) for sentence in train)
+    cut = n_gold - sum(len(sentence.entities) for sentence in short)
+    lost: Counter[str] = Counter()
+    for sentence in short:
+        lost.update(reason(entity) for entity in sentence.entities - tagger.head.representable(sentence))
+    if cut:
+        say(f"{cut} of {n_gold} training entities lie across a cut of a long sentence and are not taught")
+    if lost:
+        share = 100 * lost.total() / n_gold
+        say(
+            f"{lost.total()} of {n_gold} training entities ({share:.1f} %) are beyond this head and are not taught "
+            f"(too wide, or overlapping); such gold still counts in recall. By width in words: {listed_widths(lost)}"
+        )
+
+
+def reason(entity: Entity) -> str:
+    return str(len(entity)) if len(entity) < 10 else "10 or more"
+
+
+def listed_widths(lost: Counter[str]) -> str:
+    return ", ".join(f"{width}: {count}" for width, count in sorted(lost.items()))
