@@ -1,0 +1,1 @@
+"""The command line. Each command is one thin function; torch is imported only by the commands that compute."""

@@ -1,0 +1,52 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from spanwright.config import from_dict, parse_setting, to_dict
+from spanwright.types import SpanwrightError
+
+if TYPE_CHECKING:
+    from spanwright.tagger import Tagger
+
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="Folder that `spanwright train` wrote, or a hub id.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="What may change after training: threshold=0.4, overlap=flat."),
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
+Precision = Annotated[Literal["fp32", "bf16", "fp16"], typer.Option(help="Numbers the encoder computes with.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; by default one a core.")]
+
+
+def opened(model: str, settings: Sequence[str], device: str, precision: str, threads: int | None) -> Tagger:
+    """The model in `model`, with the inference settings that `--set` names."""
+    given = dict(parse_setting(setting, "--set key=value, such as --set threshold=0.4") for setting in settings)
+
+    from spanwright.folder import load
+
+    tagger = load(model, device=device, precision=precision, threads=threads)
+    return tagger.with_options(**checked(tagger, given)) if given else tagger
+
+
+def checked(tagger: Tagger, given: dict[str, Any]) -> dict[str, Any]:
+    """The settings in the types that the head declares."""
+    now = tagger.head.config.inference
+    try:
+        wanted = from_dict(type(now), {**to_dict(now), **given}, "")
+    except SpanwrightError as error:
+        raise SpanwrightError(f"--set {error}") from None
+    return {field.name: getattr(wanted, field.name) for field in fields(wanted) if field.name in given}
+
+
+def writable(path: Path | None) -> None:
+    """Told before the work, not after it."""
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        what = "is a folder" if path.is_dir() else f"lies in {path.parent}, which is no folder"
+        raise SpanwrightError(f"{path} {what}. Expected a file in a folder that exists.")
