@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,10 +28,10 @@ def recipe(here: Path, head: str = "spanner", **settings: Any) -> Recipe:
     tables: dict[str, Any] = {
         "data": {"train": str(here / "genia.jsonl"), "dev": str(here / "genia.jsonl")},
         "encoder": {"name": "tiny"},
-        "head": {"name": head},
+        "head": {"name": head, **settings.pop("head_settings", {})},
         "run": {"device": "cpu"},
     }
-    for table in ("data", "encoder", "head", "run"):
+    for table in ("data", "encoder", "run"):
         tables[table].update(settings.pop(table, {}))
     return recipe_of({**tables, "train": {"epochs": 2, "min_updates": 4, **settings}})
 
@@ -171,8 +172,19 @@ def test_the_folder_holds_the_resolved_recipe_and_it_trains_the_same(data: Path,
 
 
 def test_it_learns(data: Path, tmp_path: Path) -> None:
-    report = run(recipe(data, epochs=25, lr_encoder=3e-3, lr_head=1e-2, encoder={"dropout": 0.0}), tmp_path)
-    assert report.micro.f1 > 0.9
+    """Nested names in sentences that training has not seen: a city inside a university."""
+    draw = random.Random(0)
+    for split, n in (("train", 150), ("dev", 40)):
+        write(tmp_path / f"{split}.jsonl", [made_up(draw) for _ in range(n)])
+    rates = {"lr_encoder": 2e-3, "lr_head": 1e-2}
+    settings = recipe(data, data={"train": str(tmp_path), "dev": ""}, epochs=8, min_updates=15, **rates)
+    assert run(settings, tmp_path / "model").micro.f1 > 0.9
+
+
+def made_up(draw: random.Random) -> Sentence:
+    city, verb = draw.choice(["Oslo", "Rome", "Bergen", "Turin"]), draw.choice(["saw", "left", "likes", "owns"])
+    words = (draw.choice(["Ann", "Bo", "Cy"]), verb, "the", "University", "of", city, draw.choice([".", "!"]))
+    return Sentence(words, frozenset({Entity(0, 1, "person"), Entity(3, 6, "school"), Entity(5, 6, "place")}))
 
 
 # --------------------------------------------------------------------------------------------------- bad starts
@@ -307,3 +319,20 @@ def test_tensorboard_gets_the_metrics(data: Path, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     run(recipe(data, trackers=("tensorboard",)), tmp_path)
     assert list(tmp_path.rglob("events.out.tfevents.*"))
+
+
+def test_a_tokenizer_of_ones_own_cuts_raw_text_in_training_and_after(data: Path, tmp_path: Path) -> None:
+    row = {"text": "Ann-Bo met Cy.", "entities": [[0, 3, "person"], [4, 6, "person"]]}
+    (tmp_path / "raw.jsonl").write_text("\n".join([json.dumps(row)] * 12), encoding="utf-8")
+    places = {"train": str(tmp_path / "raw.jsonl"), "dev": "", "words": "custom"}
+    settings = recipe(data, data=places, epochs=1)
+    with pytest.raises(SpanwrightError, match="tokenizer"):
+        run(settings, tmp_path / "without")
+
+    def cut(text: str) -> list[str]:
+        return text.replace("-", " - ").replace(".", " .").split()
+
+    run(settings, tmp_path / "with", tokenizer=cut)
+    with pytest.raises(SpanwrightError, match="tokenizer"):
+        load(tmp_path / "with")("Ann-Bo")
+    assert load(tmp_path / "with", tokenizer=cut)("Ann-Bo").words == ("Ann", "-", "Bo")

@@ -102,14 +102,14 @@ class Journal:
         self.write({"epoch_ended": state.epoch, "update": state.update, "dev": scores, "core_minutes": minutes})
         self._track({f"dev/{name}": value for name, value in scores.items()}, state.update)
 
-    def finish(self, state: State, name: str, report: Report, path: Path) -> None:
+    def finish(self, state: State, name: str, report: Report, n_sentences: int, path: Path) -> None:
         self.say(
             f"\nbest epoch {state.best_epoch} on {name}, {state.core_seconds / 60:.1f} core-minutes of "
             f"training\n{report.table()}"
         )
         content = {
-            "split": name, "best_epoch": state.best_epoch, "epochs": state.epoch, "dev_f1": state.history,
-            "core_minutes": state.core_seconds / 60, "scores": report.to_dict(),
+            "split": name, "train_sentences": n_sentences, "best_epoch": state.best_epoch, "epochs": state.epoch,
+            "dev_f1": state.history, "core_minutes": state.core_seconds / 60, "scores": report.to_dict(),
         }  # fmt: skip
         partial = path.with_suffix(".partial")
         partial.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

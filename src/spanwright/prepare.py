@@ -15,7 +15,7 @@ from spanwright.encoder import build_encoder
 from spanwright.folder import load, widened
 from spanwright.heads import build_head, head_class, name_of
 from spanwright.long import training_parts
-from spanwright.tagger import Tagger
+from spanwright.tagger import Tagger, TextTokenizer
 from spanwright.text import TextRule
 from spanwright.types import Entity, Labels, Sentence, SpanwrightError
 
@@ -27,12 +27,14 @@ class Prepared:
     recipe: Recipe  # with what the data decided filled in
     tagger: Tagger
     examples: list[Example]
+    n_train: int  # training sentences; `examples` are more where long ones were cut
     dev: list[Sentence]
     test: list[Sentence]
 
 
-def prepare(recipe: Recipe, say: Say) -> Prepared:
-    train, dev, test = read_splits(recipe, say)
+def prepare(recipe: Recipe, say: Say, tokenizer: TextTokenizer | None = None) -> Prepared:
+    """`tokenizer` cuts raw text where the recipe says ``words = "custom"``."""
+    train, dev, test = read_splits(recipe, say, tokenizer)
     labels = Labels.of(train)
     if not labels:
         raise SpanwrightError(
@@ -41,6 +43,7 @@ def prepare(recipe: Recipe, say: Say) -> Prepared:
         )
     warn_of_strange_labels(labels, dev, test, say)
     tagger, recipe = build(recipe, labels, train)
+    tagger.tokenizer = tokenizer
     short = [part for sentence in train for part in training_parts(sentence, recipe.data.max_words)]
     if len(short) > len(train):
         say(f"{len(short) - len(train)} cuts in training sentences longer than data.max_words={recipe.data.max_words}")
@@ -49,7 +52,7 @@ def prepare(recipe: Recipe, say: Say) -> Prepared:
     n_entities = sum(len(sentence.entities) for sentence in train)
     say(f"train: {len(train)} sentences, {n_entities} entities, {len(labels)} labels: {', '.join(labels)}")
     say(f"dev: {len(dev)} sentences, test: {len(test)} sentences")
-    return Prepared(recipe, tagger, examples, dev, test)
+    return Prepared(recipe, tagger, examples, len(train), dev, test)
 
 
 def build(recipe: Recipe, labels: Labels, train: list[Sentence]) -> tuple[Tagger, Recipe]:
@@ -61,6 +64,7 @@ def build(recipe: Recipe, labels: Labels, train: list[Sentence]) -> tuple[Tagger
         tagger = continued(recipe, labels)
         tagger.widest = max(widest, tagger.widest)
         config = tagger.head.config
+        recipe = replace(recipe, encoder=tagger.encoder.config)
     else:
         encoder = build_encoder(recipe.encoder)
         head = build_head(recipe.head_name, config, labels, encoder.width, encoder.input_width)
@@ -86,18 +90,25 @@ def continued(recipe: Recipe, labels: Labels) -> Tagger:
 # ----------------------------------------------------------------------------------------------------- reading
 
 
-def read_splits(recipe: Recipe, say: Say) -> tuple[list[Sentence], list[Sentence], list[Sentence]]:
+def read_splits(
+    recipe: Recipe, say: Say, tokenizer: TextTokenizer | None = None
+) -> tuple[list[Sentence], list[Sentence], list[Sentence]]:
     config = recipe.data
     if not config.train:
         raise SpanwrightError(
             "data.train is missing: expected a corpus by name, a folder with train.jsonl, or a file, e.g. "
             "data.train=my.conll"
         )
-    train = read_split(config, config.train, "train", recipe.encoder.context, say)
+    context = recipe.encoder.context
+    train = read_split(config, config.train, "train", context, say, tokenizer)
     if config.limit:
         train = train[: config.limit]
-    dev = read_other(recipe, "dev", say)
-    test = read_other(recipe, "test", say)
+    places = {split: getattr(config, split) or config.train for split in ("dev", "test")}
+    there = [split for split in places if getattr(config, split) or split in splits(config.train)]
+    dev, test = (
+        read_split(config, places[split], split, context, say, tokenizer) if split in there else None
+        for split in ("dev", "test")
+    )
     if dev is None:
         train, dev = split_off(train, config.dev_fraction, recipe.run.seed)
         say(
@@ -107,17 +118,11 @@ def read_splits(recipe: Recipe, say: Say) -> tuple[list[Sentence], list[Sentence
     return train, dev, test or []
 
 
-def read_other(recipe: Recipe, split: str, say: Say) -> list[Sentence] | None:
-    """dev or test: as named, else of the corpus that train is of, else none."""
-    named = getattr(recipe.data, split)
-    if not named and split not in splits(recipe.data.train):
-        return None
-    return read_split(recipe.data, named or recipe.data.train, split, recipe.encoder.context, say)
-
-
-def read_split(config: DataConfig, place: str, split: str, context: int, say: Say) -> list[Sentence]:
+def read_split(
+    config: DataConfig, place: str, split: str, context: int, say: Say, tokenizer: TextTokenizer | None = None
+) -> list[Sentence]:
     path = find_corpus(place, split)
-    sentences: Iterable[Sentence] = data.read(path, **reading(config), tell=say)
+    sentences: Iterable[Sentence] = data.read(path, **reading(config), tokenizer=tokenizer, tell=say)
     return list(with_context(sentences, context)) if context else list(sentences)
 
 

@@ -28,7 +28,7 @@ from spanwright.evaluate import Report, evaluate
 from spanwright.folder import load, remove
 from spanwright.journal import Journal
 from spanwright.prepare import Prepared, prepare
-from spanwright.tagger import Losses, Tagger
+from spanwright.tagger import Losses, Tagger, TextTokenizer
 from spanwright.types import Sentence, SpanwrightError, WorkFailed
 
 RECIPE, REPORT = "recipe.toml", "report.json"
@@ -60,9 +60,13 @@ class Run:
 
 
 def train(
-    recipe: Recipe, output: str | Path, *, resume: bool = False, overwrite: bool = False, quiet: bool = False
-) -> Report:
-    """Trains by the recipe; `output` becomes the model's folder. Returns the report on test, or on dev without one."""
+    recipe: Recipe, output: str | Path, *, resume: bool = False, overwrite: bool = False, quiet: bool = False,
+    tokenizer: TextTokenizer | None = None,
+) -> Report:  # fmt: skip
+    """Trains by the recipe; `output` becomes the model's folder. Returns the report on test, or on dev without one.
+
+    `tokenizer` cuts raw text where the recipe says ``words = "custom"``; it is not saved, so `load` wants it again.
+    """
     output = Path(output)
     claim(output, recipe, resume, overwrite)
     torch.set_num_threads(recipe.run.threads or torch.get_num_threads())
@@ -70,7 +74,7 @@ def train(
     torch.manual_seed(recipe.run.seed)
     journal = Journal(output, quiet=quiet, accelerator=accelerator)
     with journal:
-        prepared = prepare(recipe, journal.say)
+        prepared = prepare(recipe, journal.say, tokenizer)
         save_recipe(prepared.recipe, output / RECIPE)
         run = start(recipe, output, prepared, accelerator, journal)
         if resume and checkpoint.latest(output):
@@ -292,7 +296,7 @@ def final_report(run: Run) -> Report:
     best = load(run.output, device=str(run.accelerator.device), tokenizer=run.tagger.tokenizer)
     name, sentences = ("test", run.prepared.test) if run.prepared.test else ("dev", run.prepared.dev)
     report = score(best, sentences)
-    run.journal.finish(run.progress, name, report, run.output / REPORT)
+    run.journal.finish(run.progress, name, report, run.prepared.n_train, run.output / REPORT)
     return report
 
 
