@@ -46,7 +46,7 @@ class TextRule:
                    (``l' homme``). Kept whole: numbers (``1,000.50``, ``10:30``), abbreviations (``Dr.``, ``U.S.``),
                    URLs, e-mail addresses, ``@user``, ``#tag``, emoji, letters with their combining marks. Characters
                    of scripts written without spaces (Han, Kana, Bopomofo, Thai, Lao, Khmer, Burmese) stand alone.
-    "hyphenated"   The same, but hyphens, slashes and a last plus stay in the word: ``IL-2``, ``NF-kappaB/Rel``,
+    "hyphenated"   The same, but hyphens, slashes and plus signs stay in the word: ``IL-2``, ``NF-kappaB/Rel``,
                    ``CD4+``, ``PU.1``. For corpora with such words, as GENIA.
     "characters"   Every character as a reader counts them (an emoji sequence or a letter with its marks is one).
     "whitespace"   What stands between spaces.
@@ -54,8 +54,8 @@ class TextRule:
     ============== ==================================================================================================
 
     `sentences`: "punctuation" cuts after ``. ! ? 。`` and their kin with closing quotes (not after abbreviations,
-    initials or list numbers), at blank lines, before list items and after lines that end early; "lines" makes every
-    line a sentence; "none" makes the whole text one.
+    initials or list numbers), at blank lines, before list items, and where a line of 120 characters or more begins or
+    ends; any other line break is a space to it. "lines" makes every line a sentence, "none" the whole text.
     """
 
     words: WordRule = "words"
@@ -116,7 +116,7 @@ def from_words(
     parts, offsets, position = [], [], 0
     for i, word in enumerate(words):
         offsets.append((position, position + len(word)))
-        gap = " " if i + 1 < len(words) and (not spaces or spaces[i]) else ""
+        gap = " " if (spaces[i] if spaces else i + 1 < len(words)) else ""
         parts.append(word + gap)
         position += len(word) + len(gap)
     whole = ((0, len(words)),) if words else ()
@@ -258,8 +258,8 @@ def _align(text: str, words: Iterable[object]) -> Spans:
         start, end = _place(text, word, position)
         if start < position or _visible().search(text, position, start):
             raise SpanwrightError(
-                f"word {i} of the tokenizer, {word!r}, cannot be aligned to the text, which goes on with "
-                f"{text[position : position + 20]!r} at character {position}. Words must be pieces of the text, or their "
+                f"word {i} of the tokenizer, {word!r}, cannot be aligned to the text, which goes on at character "
+                f"{position} with {text[position : position + 20]!r}. Words must be pieces of the text, or their "
                 "(start, end) characters, from left to right, and leave out nothing but spaces."
             )
         if start < end:
@@ -313,18 +313,19 @@ ADDRESS = (
     rf"|{HOST}{DOMAIN}(?:[/:?#]{URL_INSIDE}*{URL_END})?+)"
 )
 KNOWN = (
-    r"(?:Mr|Mrs|Ms|Mlle|Mme|Dr|Prof|Rev|Fr|Hon|Gen|Col|Lt|Maj|Capt|Sgt|Cmdr|Adm|Gov|Sen|Rep|Pres|St|Ste|Mt|Ft|Jr|Sr|Inc"
-    r"|Ltd|Co|Corp|Bros|Dept|Univ|Assn|Ave|Blvd|[Vv]s|al|etc|[Cc]f|[Cc]a|[Aa]pprox|[Vv]iz|[Ee]ds?|Ph\.D|[MB]\.Sc|Jan|Feb"
-    r"|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|Mon|Tues?|Wed|Thu|Thurs|Fri"
+    r"(?:Mr|Mrs|Ms|Mlle|Mme|Dr|Prof|Rev|Fr|Hon|Gen|Col|Lt|Maj|Capt|Sgt|Cmdr|Adm|Gov|Sen|Rep|Pres|St|Ste|Mt|Ft"
+    r"|Jr|Sr|Inc|Ltd|Co|Corp|Bros|Dept|Univ|Assn|Ave|Blvd|[Vv]s|al|etc|[Cc]f|[Cc]a|[Aa]pprox|[Vv]iz|[Ee]ds?|Ph\.D|[MB]\.Sc"
+    r"|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|Mon|Tues?|Wed|Thu|Thurs|Fri"
     r"|(?:[Ff]igs?|[Ee]qs?|[Nn]os?|[Vv]ols?|[Cc]h|[Ss]ec|[Aa]rt|pp?)(?=\.\s?\p{Nd}))"
 )
-# Words that begin a sentence after a letter with a full stop (plan B., U.S., p.m.).
+# Words that begin a sentence after what may also end one: a letter with a full stop (plan B., U.S., p.m.), Inc., etc.
 OPENERS = (
-    r"(?:The|This|That|These|Those|There|It|He|She|We|They|I|You|In|On|At|For|But|And|However|As|If|When|While|A|An)"
+    r"(?:The|This|That|These|Those|There|Then|It|Its|He|His|She|Her|We|Our|They|Their|I|My|You|Your|In|On|At|To|From|For|By"
+    r"|With|But|And|So|Also|However|As|If|When|While|After|A|An|What|Who|How|Why)"
 )
 ABBREVIATION = (
     rf"(?=\p{{L}}{{1,6}}+\.)(?:{KNOWN}\.|{LETTER}(?:\.{LETTER}){{1,8}}+(?!{NEXT})\.?+"  # U.S., e.g.
-    rf"|(?!I\b)\p{{Lu}}\.(?=\s(?!{OPENERS}\s)\p{{Lu}}))"  # the initial of a name
+    rf"|(?!I\b)\p{{Lu}}\.(?=\s{{1,2}}+(?!{OPENERS}\s)\p{{Lu}}))"  # the initial of a name
 )
 CLITIC = rf"['’](?i:s|m|d|re|ve|ll)(?!{NEXT})"
 NOT = rf"[nN]['’][tT](?!{NEXT})"
@@ -348,14 +349,15 @@ ROW = r"([\-.=*_~])\1++|[!?]{2,}+|``|''"
 
 STOP = r"[\p{STerm}…]"
 CLOSING = r"""(?:["'”’»›)\]}」』）】》〉]|\s?\[\p{Nd}{1,3}\])"""  # quotes, brackets, the number of a note
-NEWLINE = r"(?:\r\n|[\n\r\x0b\x0c\x85\u2028\u2029])"
+NEWLINE = r"(?>\r\n|[\n\r\x0b\x0c\x85\u2028\u2029])"
 IN_LINE = r"[^\n\r\x0b\x0c\x85\u2028\u2029]"
 INITIAL = rf"(?<![{NEXT}'’])(?!I\b)\p{{Lu}}|\.{LETTER}"
-LIST_NUMBER = r"(?:\A|[\n\r]|[.!?]\s)[ \t]{0,8}\p{Nd}{1,3}(?:\.\p{Nd}{1,3}){0,3}"
+ENDING = r"(?:Jr|Sr|Inc|Ltd|Co|Corp|Bros|Ave|Blvd|al|etc)"
+LIST_NUMBER = rf"(?:\A|[\n\r]|(?<!{KNOWN})[.!?]\s)[ \t]{{0,8}}\p{{Nd}}{{1,3}}(?:\.\p{{Nd}}{{1,3}}){{0,3}}"
 
 SENTENCE_ENDS = (
     rf"[。！？｡]{STOP}*+{CLOSING}*+",
-    rf"(?<!{STOP})(?:…|(?<!(?<!{NEXT}){KNOWN}|{INITIAL}|{LIST_NUMBER})\.|(?<={INITIAL})\.(?=\s{OPENERS}\s))"
+    rf"(?<!{STOP})(?:…|(?<!(?<!{NEXT}){KNOWN}|{INITIAL}|{LIST_NUMBER})\.|(?<={INITIAL}|{ENDING})\.(?=\s{{1,2}}{OPENERS}\s))"
     rf"{STOP}*+{CLOSING}*+(?=\s++(?!\p{{Ll}}))",
     rf"(?<!{STOP})[{STOP}--[.…]]{STOP}*+(?:(?=\s)|{CLOSING}++(?=\s++(?!\p{{Ll}})))",
     rf"{NEWLINE}(?=[ \t]*+{NEWLINE})|\u2029",  # a blank line
@@ -378,7 +380,7 @@ def _word_pattern(rule: WordRule) -> regex.Pattern[str]:
         return regex.compile(rf"(?V1)(?!{INVISIBLE})[^\s\x1c-\x1f]++")
     word = rf"{WORD}(?:(?:{INSIDE}){NEXT}++)*+"
     if rule == "hyphenated":
-        word = rf"{WORD}(?:(?:{INSIDE}|{HYPHENATED}){NEXT}++)*+(?:\+(?!{NEXT}))?+"
+        word = rf"{WORD}(?:(?:{INSIDE}|{HYPHENATED}){NEXT}++)*+(?:\+{{1,2}}+(?!{NEXT}))?+"
     kinds = (rf"(?={UNSPACED})\X", ADDRESS, ABBREVIATION, APOSTROPHE, FUSED, word, TAG, ROW, CHARACTER)
     return regex.compile(rf"(?V1)(?!{INVISIBLE})(?:{'|'.join(kinds)})")
 
