@@ -176,7 +176,7 @@ def test_it_learns(data: Path, tmp_path: Path) -> None:
     draw = random.Random(0)
     for split, n in (("train", 150), ("dev", 40)):
         write(tmp_path / f"{split}.jsonl", [made_up(draw) for _ in range(n)])
-    rates = {"lr_encoder": 2e-3, "lr_head": 1e-2}
+    rates: dict[str, Any] = {"lr_encoder": 2e-3, "lr_head": 1e-2}
     settings = recipe(data, data={"train": str(tmp_path), "dev": ""}, epochs=8, min_updates=15, **rates)
     assert run(settings, tmp_path / "model").micro.f1 > 0.9
 

@@ -29,7 +29,7 @@ LEAST_WINDOW = 8  # pieces; with fewer a word has no neighbours
 class Encoder(nn.Module):
     """A transformer that reads pieces and answers with one vector a word."""
 
-    def __init__(self, config: EncoderConfig, transformer: nn.Module, tokenizer: Tokenizer, n_positions: int):
+    def __init__(self, config: EncoderConfig, transformer: Any, tokenizer: Tokenizer, n_positions: int):
         super().__init__()
         self.config = config
         self.transformer = transformer
@@ -85,7 +85,7 @@ class Encoder(nn.Module):
             inputs: dict[str, Tensor] = {"input_ids": pieces.ids}
             mask = pieces.mask
         else:
-            embedded = self.transformer.get_input_embeddings()(pieces.ids)  # type: ignore[operator]
+            embedded = self.transformer.get_input_embeddings()(pieces.ids)
             before = prefix.to(embedded.dtype).expand(len(embedded), -1, -1)  # prefix first, then [CLS]
             inputs = {"inputs_embeds": torch.cat([before, embedded], dim=1)}
             mask = torch.cat([pieces.mask.new_ones(before.shape[:2]), pieces.mask], dim=1)
@@ -126,7 +126,7 @@ class Encoder(nn.Module):
     def save_source(self, folder: Path) -> None:
         """What it takes to build this encoder again without its weights: the transformer's config and the tokenizer."""
         if self.source is not None:
-            self.transformer.config.save_pretrained(folder)  # type: ignore[union-attr, operator]
+            self.transformer.config.save_pretrained(folder)
             self.source.save_pretrained(folder)
 
 

@@ -11,8 +11,7 @@ import copy
 import json
 import os
 import shutil
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -26,7 +25,7 @@ import spanwright
 from spanwright.config import EncoderConfig, from_dict, to_dict
 from spanwright.encoder import rebuild_encoder
 from spanwright.heads import build_head, head_class, name_of
-from spanwright.pretrained import looks_like_path
+from spanwright.pretrained import TEXT_FILES, download, first_line, looks_like_path
 from spanwright.tagger import Tagger
 from spanwright.text import TextRule
 from spanwright.types import Labels, SpanwrightError
@@ -36,19 +35,25 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 CARD, WEIGHTS, ENCODER = "spanwright.json", "model.safetensors", "encoder"
-HUB_FILES = [CARD, WEIGHTS, f"{ENCODER}/*.json", f"{ENCODER}/*.txt", f"{ENCODER}/*.model", "recipe.toml", "README.md"]
+HUB_FILES = [CARD, WEIGHTS, "recipe.toml", "README.md", *(f"{ENCODER}/*{suffix}" for suffix in TEXT_FILES)]
+PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def save(tagger: Tagger, folder: Path) -> Path:
-    """Writes every file beside its place and moves it there, so that no half-written file is ever seen."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with whole_folder(folder / ENCODER) as place:
-        tagger.encoder.save_source(place)
+    """Nothing takes its place before everything is written, so a failure leaves an older model as it was."""
+    if folder.exists() and not folder.is_dir():
+        raise SpanwrightError(f"{folder} is a file: expected the name of a folder to save the model in")
     weights = {name: tensor.contiguous() for name, tensor in tagger.network.state_dict().items()}
-    save_whole(folder / WEIGHTS, lambda place: save_file(weights, place, {"format": "pt"}))
     text = json.dumps(card(tagger), indent=2, ensure_ascii=False)
-    save_whole(folder / CARD, lambda place: place.write_text(text + "\n", encoding="utf-8"))
+    with passing_folder(folder / ".saving") as place:
+        (place / ENCODER).mkdir()
+        tagger.encoder.save_source(place / ENCODER)
+        save_file(weights, place / WEIGHTS, {"format": "pt"})
+        (place / CARD).write_text(text + "\n", encoding="utf-8")
+        settle(place)
+        for name in (ENCODER, WEIGHTS, CARD):  # the card last: without one it is no model
+            put(place / name, folder / name)
     return folder
 
 
@@ -65,29 +70,51 @@ def card(tagger: Tagger) -> dict[str, Any]:
     }
 
 
-def save_whole(path: Path, write: Any) -> None:
+def save_whole(path: Path, write: Callable[[Path], Any]) -> None:
     """`write(place)` writes beside `path`, on disk for certain, before it takes the name."""
     place = path.with_name(f".{path.name}.partial")
     write(place)
-    mask = os.umask(0)
-    os.umask(mask)
-    place.chmod(0o666 & ~mask)  # safetensors writes files that nobody else may read
-    with place.open("rb+") as file:
-        os.fsync(file.fileno())
-    os.replace(place, path)
+    settle(place)
+    put(place, path)
 
 
 @contextmanager
 def whole_folder(folder: Path) -> Iterator[Path]:
     """A folder to write into that takes the name `folder` when all is written, in place of one that has it."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
-        place = Path(temporary) / "new"
-        place.mkdir()
+    with passing_folder(folder.with_name(f".{folder.name}.partial")) as place:
+        (place / "new").mkdir()
+        yield place / "new"
+        settle(place / "new")
+        put(place / "new", folder)
+
+
+@contextmanager
+def passing_folder(place: Path) -> Iterator[Path]:
+    """An empty folder that is gone afterwards; what a killed process left of it is gone first."""
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    try:
         yield place
-        if folder.exists():
-            os.replace(folder, Path(temporary) / "old")
-        os.replace(place, folder)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def settle(place: Path) -> None:
+    """A file, or all files of a folder: onto the disk for certain, readable by whom new files are readable by."""
+    mask = os.umask(0)
+    os.umask(mask)
+    for path in [place, *place.rglob("*")]:
+        if path.is_file():
+            path.chmod(0o666 & ~mask)  # safetensors writes files that nobody else may read
+            with path.open("rb+") as file:
+                os.fsync(file.fileno())
+
+
+def put(place: Path, path: Path) -> None:
+    """Moves a file or folder to `path`; a folder that is there goes to where `place` was, under another name."""
+    if path.is_dir():
+        os.replace(path, place.with_name(f"{place.name}.old"))
+    os.replace(place, path)
 
 
 def load(
@@ -97,73 +124,79 @@ def load(
     """A tagger from a folder or a hub id. `tokenizer` splits text for a model trained with ``words = "custom"``."""
     if precision not in PRECISIONS:
         raise SpanwrightError(f"precision {precision!r}: expected one of {', '.join(PRECISIONS)}")
+    if threads is not None and threads < 1:
+        raise SpanwrightError(f"threads = {threads}: expected 1 or more, or None to leave them as they are")
+    chosen = pick_device(device)
     folder = find(place, revision)
-    content = read_card(folder)
-    head_table = dict(content["head"])
-    name = head_table.pop("name", None)
-    if not isinstance(name, str):
-        raise SpanwrightError(f"{folder / CARD}: head.name is missing; the folder is damaged")
-    encoder = rebuild_encoder(from_dict(EncoderConfig, content["encoder"], "encoder"), folder / ENCODER)
-    config = from_dict(head_class(name).Config, head_table, "head")
-    head = build_head(name, config, Labels(content["labels"]), encoder.width, encoder.input_width)
-    tagger = Tagger(
-        encoder, head, rule=from_dict(TextRule, content["text"], "text"), max_words=content["max_words"],
-        widest=content["widest"], tokenizer=tokenizer,
-    )  # fmt: skip
+    tagger = build(folder, read_card(folder))
+    tagger.tokenizer = tokenizer
     load_weights(tagger, folder / WEIGHTS)
     if threads is not None:
         torch.set_num_threads(threads)
     tagger.network.eval()
-    tagger.encoder.transformer.to(PRECISIONS[precision])
-    return tagger.to(pick_device(device))
+    for parameter in tagger.encoder.transformer.parameters():  # not its buffers: rotary angles want fp32
+        parameter.data = parameter.data.to(PRECISIONS[precision])
+    return tagger.to(chosen)
+
+
+def build(folder: Path, content: dict[str, Any]) -> Tagger:
+    """What the card describes, with untrained weights."""
+    path = folder / CARD
+    try:
+        table = dict(content["head"])
+        name = table.pop("name", None)
+        if not isinstance(name, str):
+            raise SpanwrightError(f"head.name is {name!r:.60}, expected the name of a head; the folder is damaged")
+        config: Any = from_dict(head_class(name).Config, table, "head")
+        encoder_config = from_dict(EncoderConfig, content["encoder"], "encoder")
+        rule = from_dict(TextRule, content["text"], "text")
+    except SpanwrightError as error:
+        raise SpanwrightError(f"{path}: {error}") from error
+    encoder = rebuild_encoder(encoder_config, folder / ENCODER)
+    try:
+        head = build_head(name, config, Labels(content["labels"]), encoder.width, encoder.input_width)
+    except (SpanwrightError, ValueError, RuntimeError, MemoryError) as error:  # sizes that nobody has room for, say
+        raise SpanwrightError(f"{path}: the head {name!r} cannot be built from it: {first_line(error)}") from error
+    return Tagger(encoder, head, rule=rule, max_words=content["max_words"], widest=content["widest"])
 
 
 def find(place: str | Path, revision: str | None = None) -> Path:
     """The folder itself, or a copy of what the hub has under this id."""
-    folder = Path(place)
+    folder = Path(place).expanduser()
     if folder.is_dir():
         return folder
+    expected = "Expected a folder that `spanwright train` wrote, or a hub id such as 'name/model'"
     if folder.exists() or looks_like_path(str(place)) or "/" not in str(place):
         what = "is a file" if folder.exists() else "does not exist"
-        raise SpanwrightError(
-            f"no model at {str(place)!r}: it {what}. Expected a folder that `spanwright train` wrote, or a hub id such as 'name/model'"
-        )
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(str(place), revision=revision, allow_patterns=HUB_FILES))
-    except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise SpanwrightError(
-            f"no folder {str(place)!r}, and the hub has no such model or cannot be reached: {reason}"
-        ) from error
+        raise SpanwrightError(f"no model at {str(place)!r}: it {what}. {expected}")
+    return download(str(place), revision or "", HUB_FILES, "model", expected)
 
 
 def read_card(folder: Path) -> dict[str, Any]:
     """What the folder says it is, checked before anything is built from it."""
     path = folder / CARD
     if not path.is_file():
-        pickles = sorted(
-            file.name for file in folder.iterdir() if file.suffix in (".bin", ".pt", ".pth", ".pkl", ".pickle")
-        )
+        pickles = sorted(file.name for file in folder.iterdir() if file.suffix in PICKLES)
         more = f" It holds {pickles[0]}, a pickle, which is never read." if pickles else ""
         raise SpanwrightError(
-            f"{folder}: not a Spanwright model: no {CARD}.{more} Expected a folder that `spanwright train` or `Tagger.save` wrote"
+            f"{folder}: not a Spanwright model: no {CARD}.{more} "
+            "Expected a folder that `spanwright train` or `Tagger.save` wrote"
         )
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise SpanwrightError(f"{path}: not valid JSON: {error}") from error
+        raise SpanwrightError(f"{path}: not valid JSON: {error}; the folder is damaged") from error
     version = content.get("format_version") if isinstance(content, dict) else None
-    if not isinstance(version, int) or version > FORMAT_VERSION:
+    if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
         raise SpanwrightError(
-            f"{path}: format version {version!r}; this Spanwright reads up to {FORMAT_VERSION}. A newer one may read it: pip install -U spanwright"
+            f"{path}: format version {version!r:.60}; this Spanwright reads up to {FORMAT_VERSION}. "
+            "A newer one may read it: pip install -U spanwright"
         )
     kinds = {"head": dict, "labels": list, "encoder": dict, "text": dict, "max_words": int, "widest": int}
     for key, kind in kinds.items():
-        if not isinstance(content.get(key), kind):
+        if type(content.get(key)) is not kind or (kind is int and content[key] < 2 * (key == "max_words")):
             raise SpanwrightError(
-                f"{path}: {key!r} is {content.get(key)!r:.60}, expected a {kind.__name__}; the folder is damaged"
+                f"{path}: {key!r} is {content.get(key)!r:.60}, expected {kind.__name__}; the folder is damaged"
             )
     if not all(isinstance(label, str) for label in content["labels"]):
         raise SpanwrightError(f"{path}: 'labels' must be a list of strings; the folder is damaged")
@@ -175,8 +208,9 @@ def load_weights(tagger: Tagger, path: Path) -> None:
         raise SpanwrightError(f"{path} is missing: weights are read from safetensors and from nothing else")
     try:
         tagger.network.load_state_dict(load_file(path))
-    except (SafetensorError, RuntimeError, OSError) as error:
-        raise SpanwrightError(f"{path} does not fit {path.parent / CARD}, or is damaged: {str(error)[:300]}") from error
+    except (SafetensorError, RuntimeError, OSError, ValueError, KeyError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise SpanwrightError(f"{path} does not fit {path.parent / CARD}, or is damaged: {reason}") from error
 
 
 def pick_device(name: str) -> torch.device:
@@ -187,21 +221,28 @@ def pick_device(name: str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise SpanwrightError(
-            f"device {name!r} cannot be used here: {str(error).splitlines()[0]}. Expected auto, cpu, cuda or mps"
+            f"device {name!r} cannot be used here: {first_line(error)}. Expected auto, cpu, cuda or mps"
         ) from error
     return device
 
 
 def widened(tagger: Tagger, labels: Labels, config: Any) -> Tagger:
     """The same tagger for more labels: whatever grows with the labels keeps its weights in front and is new behind."""
-    encoder = tagger.encoder
-    head = build_head(name_of(type(tagger.head)), config, labels, encoder.width, encoder.input_width)
-    old = tagger.head.state_dict()
-    with torch.no_grad():
-        for name, tensor in head.state_dict().items():
-            if name in old:
-                shared = tuple(slice(min(a, b)) for a, b in zip(tensor.shape, old[name].shape, strict=True))
-                tensor[shared] = old[name][shared]
+    if labels.names[: len(tagger.labels)] != tagger.labels.names:
+        raise SpanwrightError(f"the labels {list(labels)} do not begin with those of the model, {list(tagger.labels)}")
+    encoder, name = tagger.encoder, name_of(type(tagger.head))
+    head = build_head(name, config, labels, encoder.width, encoder.input_width).to(tagger.device)
+    alike = build_head(name, config, tagger.labels, encoder.width, encoder.input_width).state_dict()
+    new = head.state_dict()
+    for key, old in tagger.head.state_dict().items():
+        # A setting may add rows (a greater max_width); what changes the rows themselves is another head.
+        if key in alike and (alike[key].shape[1:] != old.shape[1:] or alike[key].shape[:1] < old.shape[:1]):
+            raise SpanwrightError(
+                f"the trained weights {key} have the shape {list(old.shape)}, the settings of the head ask for "
+                f"{list(alike[key].shape)}: training further keeps the settings that shape a head; leave them out"
+            )
+        if key in alike:
+            new[key][tuple(map(slice, old.shape))] = old  # the state's tensors are the head's own
     wider = copy.copy(tagger)
     wider.network = type(tagger.network)(encoder, head)
     return wider

@@ -35,8 +35,8 @@ class SentencePieces(NamedTuple):
     """The pieces of every word of a sentence, and of its context."""
 
     words: list[list[int]]
-    left: list[list[int]] = []
-    right: list[list[int]] = []
+    left: Sequence[list[int]] = ()
+    right: Sequence[list[int]] = ()
 
     @property
     def n_pieces(self) -> int:
@@ -157,7 +157,7 @@ def owners(sizes: Sequence[int], ranges: Sequence[tuple[int, int]]) -> np.ndarra
     return shown.argmax(axis=0)
 
 
-def trimmed_context(sentence: SentencePieces, capacity: int) -> tuple[list[list[int]], list[list[int]]]:
+def trimmed_context(sentence: SentencePieces, capacity: int) -> tuple[Sequence[list[int]], Sequence[list[int]]]:
     """The nearest words of the context that still fit beside the sentence, half of the room to each side."""
     room = capacity - sum(map(len, sentence.words))
     n_right = sum(map(len, sentence.right))
@@ -166,7 +166,7 @@ def trimmed_context(sentence: SentencePieces, capacity: int) -> tuple[list[list[
     return left, right
 
 
-def _nearest(words: list[list[int]], room: int) -> list[list[int]]:
+def _nearest(words: Sequence[list[int]], room: int) -> Sequence[list[int]]:
     n_words = int(np.searchsorted(np.cumsum([len(word) for word in words]), room, side="right")) if room > 0 else 0
     return words[:n_words]
 

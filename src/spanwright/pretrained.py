@@ -196,8 +196,8 @@ def first_line(error: Exception) -> str:
 def no_safetensors(place: str) -> SpanwrightError:
     source = place if Path(place).is_dir() else "DOWNLOADED_FOLDER"
     return SpanwrightError(
-        f"the encoder {place!r} has no safetensors weights. Pickled weights (.bin, .pt) can run code, so they are never "
-        f"read in passing; `spanwright convert-encoder {source} OUT` reads the weights alone and writes safetensors"
+        f"the encoder {place!r} has no safetensors weights. Pickled ones (.bin, .pt) can run code, and none is read in "
+        f"passing; `spanwright convert-encoder {source} OUT` reads the weights alone and writes safetensors"
     )
 
 
@@ -215,7 +215,7 @@ def refuse_hostile(folder: Path) -> None:
                 "If the model's family is built into transformers, remove that key and load the folder again"
             )
     if (folder / "adapter_config.json").exists():
-        raise SpanwrightError(f"{folder} holds an adapter, which loads another model: expected a whole encoder; merge it")
+        raise SpanwrightError(f"{folder} is an adapter, which loads another model: merge the two, and name the result")
 
 
 def asked_for_code(content: Any) -> Iterator[tuple[str, Any]]:
@@ -284,6 +284,7 @@ def convert_weights(source: Path, target: Path) -> Path:
         place = Path(temporary) / target.name  # takes its name when all is written
         place.mkdir()
         save_file(weights, place / "model.safetensors", {"format": "pt"})
+        shutil.copymode(pickles[0], place / "model.safetensors")  # it is written so that nobody else may read it
         for file in source.iterdir():
             if file.suffix in TEXT_FILES and not file.name.endswith(".index.json"):
                 shutil.copy(file, place / file.name)
