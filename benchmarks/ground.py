@@ -46,9 +46,10 @@ def table(rows: list[dict[str, Any]]) -> str:
     lines = [
         "# Ground results",
         "",
-        "Written by `benchmarks/ground.py` from `ground.json`; exact match on all nested gold of the test split, scores "
-        "of one seed each. Minutes are core-minutes (CPU time of one thread) of training with dev evaluation, on a "
-        "machine that was busy with other work. Best epoch by dev F1.",
+        "Written by `benchmarks/ground.py`; exact match on all nested gold of the test split, scores of one seed each. "
+        "Of a bundle, both rows are outputs of one training, whose best epoch is chosen by SpanNER's dev F1. Minutes "
+        "are core-minutes (CPU time of one thread) of training with dev evaluation, on a machine with other work too. "
+        "Best epoch by dev F1.",
         "",
         "| corpus | head | encoder | seed | epochs | best | sentences | P | R | F1 | minutes |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
