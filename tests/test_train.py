@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from spanwright import checkpoint, train
+from spanwright import checkpoint, journal, train
 from spanwright.config import Recipe, load_recipe, recipe_of
 from spanwright.data import read, write
 from spanwright.folder import load
@@ -224,6 +225,14 @@ def test_zero_f1_after_an_epoch_says_what_to_look_at(
 def test_a_loss_that_is_no_number_stops_the_run(data: Path, tmp_path: Path) -> None:
     with pytest.raises(SpanwrightError, match=r"loss spanner is not a number.*Lower train\.lr_encoder"):
         run(recipe(data, lr_head=1e30, lr_encoder=1e30, clip=0.0), tmp_path)
+
+
+def test_a_log_file_gets_lines_of_progress(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "EVERY_SECONDS", 0.0)
+    text = told(recipe(data), tmp_path, capsys)
+    assert re.search(r"epoch 2/2: \d+ of 20 sentences, \d+ sentences/s, \d+:\d\d left, spanner \d", text)
 
 
 def test_dev_is_set_aside_and_said(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

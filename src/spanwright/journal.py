@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 METRICS = "metrics.jsonl"
 EVERY_UPDATES = 20  # updates to a line of metrics.jsonl
+EVERY_SECONDS = 60.0  # between two lines of progress where no terminal can show a bar
 
 
 class Journal:
@@ -35,11 +36,12 @@ class Journal:
         self.bar = Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"),
             TimeRemainingColumn(), TextColumn("{task.fields[loss]}"), console=self.console, transient=True,
+            disable=not self.console.is_terminal,
         )  # fmt: skip
         self.task: Any = None
         self.sums: dict[str, float] = {}
         self.n_updates = self.n_sentences = 0
-        self.clock = time.monotonic()
+        self.clock = self.told = time.monotonic()
 
     def __enter__(self) -> Journal:
         return self
@@ -65,6 +67,7 @@ class Journal:
         )
         self.bar.start()
         self.clock, self.n_sentences = time.monotonic(), 0
+        self.told = self.clock
 
     def update(
         self, state: State, losses: Mapping[str, float], n_sentences: int, groups: Sequence[Mapping[str, Any]]
@@ -76,6 +79,9 @@ class Journal:
         rate = self.n_sentences / max(1e-9, time.monotonic() - self.clock)
         shown = " ".join(f"{name} {value:.4f}" for name, value in losses.items())
         self.bar.update(self.task, advance=n_sentences, rate=f"{rate:.0f} sentences/s", loss=shown)
+        if not self.console.is_terminal and time.monotonic() - self.told > EVERY_SECONDS:
+            self.told = time.monotonic()
+            self.say(self.line_of_progress(rate, shown))
         if state.update % EVERY_UPDATES == 0:
             means = {name: value / self.n_updates for name, value in self.sums.items()}
             self.write(
@@ -88,6 +94,14 @@ class Journal:
             )
             self._track({f"loss/{name}": value for name, value in means.items()}, state.update)
             self.sums, self.n_updates = {}, 0
+
+    def line_of_progress(self, rate: float, losses: str) -> str:
+        """What the bar would show, for a log file."""
+        task = self.bar.tasks[0]
+        done, total = int(task.completed), int(task.total or 0)
+        minutes, seconds = divmod(round((total - done) / rate), 60)
+        left = f"{minutes}:{seconds:02} left"
+        return f"{task.description}: {done} of {total} sentences, {rate:.0f} sentences/s, {left}, {losses}"
 
     def end_epoch(self, state: State, report: Report, better: bool) -> None:
         self.bar.stop()
