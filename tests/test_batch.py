@@ -42,11 +42,21 @@ def test_buckets_waste_little() -> None:
     assert padded < 1.1 * sum(sizes)
 
 
-@given(st.lists(st.integers(3, 60), min_size=80, max_size=400))
-def test_a_small_corpus_still_has_forty_updates(sizes: list[int]) -> None:
+@given(st.lists(st.integers(3, 1000), min_size=40, max_size=400), st.integers(0, 5))
+def test_a_small_corpus_still_has_forty_updates(sizes: list[int], epoch: int) -> None:
     budget = fitting_budget(sizes, 4096, 40)
     assert budget <= 4096
-    assert len(epoch_batches(sizes, budget, 1, 0)) >= 40
+    assert len(epoch_batches(sizes, budget, 1, epoch)) >= 40
+
+
+@given(st.lists(st.integers(3, 1000), min_size=40, max_size=400))
+def test_the_budget_shrinks_no_more_than_that_takes(sizes: list[int]) -> None:
+    budget = fitting_budget(sizes, 4096, 40)
+    assert budget == 4096 or len(fill_batches(sorted(sizes), budget + 1)) < 40
+
+
+def test_fewer_sentences_than_updates_are_a_batch_each() -> None:
+    assert len(epoch_batches([9] * 12, fitting_budget([9] * 12, 1024, 40), 1, 0)) == 12
 
 
 def test_a_large_corpus_keeps_its_budget() -> None:

@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 import torch
+from toy_heads import ToyInference
 
 from spanwright import heads
 from spanwright.config import from_dict, to_dict
+from spanwright.encoder import tiny_encoder
 from spanwright.head import Inference, States
 from spanwright.heads.bundle import Bundle, BundleInference
 from spanwright.heads.seqner import SeqNER
 from spanwright.heads.spanner import SpanNER
+from spanwright.tagger import Tagger
 from spanwright.types import Entity, Labels, Sentence, SpanwrightError
 
 LABELS = Labels(["X", "Y"])
@@ -167,6 +170,19 @@ def test_inference_is_the_output_childs_unless_overridden() -> None:
     with pytest.raises(TypeError):
         bundle.set_inference(steps=3)
     assert isinstance(bundle.output, SeqNER)
+
+
+def test_an_option_that_only_the_output_child_has_is_that_childs() -> None:
+    tagger = Tagger(tiny_encoder(), Bundle(config_of("toy", toy={}, seqner={}), LABELS, 32, 32))
+    few = tagger.with_options(floor=0.7, threshold=0.6)
+    assert few.head.config.heads["toy"]["inference"] == {"threshold": 0.5, "overlap": "nested", "floor": 0.7}
+    assert few.head.inference == ToyInference(threshold=0.6, floor=0.7)
+    assert tagger.head.inference == ToyInference() and tagger.head.config.heads["toy"]["inference"]["floor"] == 0.01
+    assert all(a is b for a, b in zip(few.head.parameters(), tagger.head.parameters(), strict=True))
+    candidates, all_of_them = (set(next(iter(each.candidates([GOLD])))) for each in (few, tagger))
+    assert candidates == {entity for entity in all_of_them if entity.score > 0.7} != all_of_them
+    with pytest.raises(SpanwrightError, match="'floor' cannot be changed"):
+        tagger.with_options(output="seqner").with_options(floor=0.1)
 
 
 def test_fit_is_the_childrens() -> None:

@@ -486,7 +486,7 @@ def test_ctrl_c_then_resume(tmp_path: Path, data: Path) -> None:
     command += ["--output", str(tmp_path / "model")]
     run = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     patience = time.monotonic() + 60
-    while not (tmp_path / "model" / "checkpoint" / "state.json").exists() and time.monotonic() < patience:
+    while not (tmp_path / "model" / "checkpoint.safetensors").exists() and time.monotonic() < patience:
         time.sleep(0.05)
     run.send_signal(signal.SIGINT)
     _, told = run.communicate(timeout=60)

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from spanwright import folder as folders
 from spanwright.config import EncoderConfig, from_dict
 from spanwright.encoder import build_encoder
-from spanwright.folder import find, load, pick_device, remove, save_whole, whole_folder, widened
+from spanwright.folder import find, load, pick_device, save_whole, widened
 from spanwright.heads import build_head, head_class
 from spanwright.tagger import Tagger
 from spanwright.text import TextRule
@@ -208,23 +208,50 @@ def test_what_a_killed_process_left_is_cleared(model: Path) -> None:
     assert sorted(path.name for path in model.iterdir()) == ["encoder", "model.safetensors", "spanwright.json"]
 
 
-def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    place = tmp_path / "deep" / "checkpoint"
-    with whole_folder(place) as new:
-        (new / "a").write_text("1")
-        assert not place.exists()
-    with pytest.raises(KeyError), whole_folder(place) as new:
-        (new / "a").write_text("half")
-        raise KeyError
-    assert files_of(place) == {"a": b"1"}
-    with whole_folder(place) as new:
-        (new / "b").write_text("2")
-        assert files_of(place) == {"a": b"1"}
-    assert files_of(place) == {"b": b"2"}
-    assert list(place.parent.iterdir()) == [place]
-    remove(place)
-    remove(place)
-    assert list(place.parent.iterdir()) == []
+def test_a_kill_between_two_moves_leaves_no_mixed_model(saved: Path, tmp_path: Path) -> None:
+    """A process that dies at any of the moves that put a model of another shape in an older one's place."""
+    other = make("crf", encoder=EncoderConfig(name=str(make_folder("bert", tmp_path / "bert"))))
+    move, moves, fatal = os.replace, 0, 0
+
+    def replace(source: Any, target: Any) -> None:
+        nonlocal moves
+        if moves == fatal:
+            raise KeyboardInterrupt
+        moves += 1
+        move(source, target)
+
+    while True:
+        model, moves = Path(shutil.copytree(saved, tmp_path / f"model{fatal}")), 0
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "replace", replace)
+            try:
+                other.save(model)
+                break
+            except KeyboardInterrupt:
+                refused(model, "not a Spanwright model")
+        other.save(model)
+        assert answers(load(model)) == answers(other)
+        fatal += 1
+    assert fatal >= 4  # the encoder's config and tokenizer, the weights, the card
+
+
+def test_new_weights_of_the_same_model_are_one_move(model: Path) -> None:
+    """So whoever is killed leaves the old ones or the new ones, and a model in any case."""
+    other = load(model)
+    with torch.no_grad():
+        next(other.head.parameters()).add_(1.0)
+    there: list[set[str]] = []
+    move = os.replace
+
+    def replace(source: Any, target: Any) -> None:
+        there.append(set(files_of(model)))
+        move(source, target)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "replace", replace)
+        other.save(model)
+    assert there and all({"spanwright.json", "model.safetensors"} <= names for names in there)
+    assert answers(load(model)) == answers(other)
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
@@ -416,7 +443,7 @@ def test_from_the_hub_come_the_files_of_a_model(model: Path, monkeypatch: pytest
     assert load("someone/model", revision="v2").labels == LABELS
     assert (asked["name"], asked["revision"]) == ("someone/model", "v2")
     wanted = ["spanwright.json", "model.safetensors", "encoder/config.json", "encoder/vocab.txt", "encoder/bpe.codes"]
-    others = ["pytorch_model.bin", "evil.py", "encoder/evil.py", "encoder/pytorch_model.bin", "checkpoint/state.json"]
+    others = ["pytorch_model.bin", "evil.py", "encoder/evil.py", "encoder/pytorch_model.bin", "checkpoint.safetensors"]
     patterns = {key: asked[key] for key in ("allow_patterns", "ignore_patterns")}
     assert list(filter_repo_objects(wanted + others, **patterns)) == wanted
 

@@ -18,7 +18,7 @@ from spanwright.pieces import (
     encodable,
     hashed_tokenize,
     layout,
-    n_window_pieces,
+    n_cells,
     owners,
     trimmed_context,
     windows,
@@ -280,10 +280,13 @@ def test_pieces_move_to_a_device_together() -> None:
 
 
 @given(sizes_lists, sizes_lists, rooms)
-def test_the_budget_knows_the_longest_row(words: list[int], around: list[int], capacity: int) -> None:
+def test_the_budget_knows_the_cells_of_all_rows(words: list[int], around: list[int], capacity: int) -> None:
     numbers = count(10)
     sentence = SentencePieces(counted(words, numbers), counted(around, numbers))
-    row = layout([sentence], capacity, SPECIALS).ids.shape[1]
-    assert row <= n_window_pieces(sentence, capacity) + 2
-    if sentence.n_pieces <= capacity:
-        assert row == sentence.n_pieces + 2
+    ids = layout([sentence], capacity, SPECIALS).ids
+    cells = n_cells(sentence, capacity, n_around=2)
+    if len(ids) == 1:
+        assert ids.numel() <= cells <= capacity + 2
+        assert ids.numel() == cells or sentence.n_pieces > capacity  # context that did not fit
+    else:
+        assert len(ids) * (capacity + 2) == cells

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
+from safetensors import safe_open
 
 from spanwright import text
 from spanwright.config import recipe_of
@@ -187,14 +188,15 @@ def test_a_process_stopped_anywhere_resumes_to_the_same_weights(root: Path, tmp_
     environment = {**os.environ, "SPANWRIGHT_DATA": ""}
     subprocess.run(command(root, tmp_path / "whole"), check=True, capture_output=True, env=environment)
     process = subprocess.Popen(command(root, tmp_path / "cut"), stderr=subprocess.PIPE, env=environment)
-    state = tmp_path / "cut" / "checkpoint" / "state.json"
+    state = tmp_path / "cut" / "checkpoint.safetensors"
     while not state.exists() and process.poll() is None:
         time.sleep(0.05)
     time.sleep(1.0)
     process.send_signal(number)
     process.communicate()
     assert process.returncode != 0, "it ended before it was stopped"
-    assert json.loads(state.read_text())["progress"]["update"] > 0
+    with safe_open(state, "pt") as file:
+        assert json.loads(file.metadata()["state"])["progress"]["update"] > 0
     subprocess.run(command(root, tmp_path / "cut", "--resume"), check=True, capture_output=True, env=environment)
     first, second = (tmp_path / name / "model.safetensors" for name in ("whole", "cut"))
     assert first.read_bytes() == second.read_bytes()

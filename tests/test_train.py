@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import random
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from spanwright import checkpoint, journal, train
@@ -53,38 +55,91 @@ def interrupt_at(monkeypatch: pytest.MonkeyPatch, update: int, number: int = sig
     monkeypatch.setattr(Journal, "update", update_and_signal)
 
 
+def last_weights(recipe: Recipe, output: Path, **options: Any) -> dict[str, torch.Tensor]:
+    """Trains; the weights after the last update. (What is saved are those of the best epoch.)"""
+    seen: dict[str, torch.Tensor] = {}
+    original = train.final_report
+
+    def look(run: train.Run) -> Any:
+        seen.update({name: tensor.clone() for name, tensor in run.tagger.network.state_dict().items()})
+        return original(run)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train, "final_report", look)
+        run(recipe, output, **options)
+    return seen
+
+
+def equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+# What is trained in the tests of resuming: the head, then settings.
+RUNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "seqner": ("seqner", {}),
+    "spanner": ("spanner", {}),
+    "bundle": ("bundle", {}),
+    "accumulate": ("spanner", {"accumulate": 2, "freeze_epochs": 1, "min_updates": 4}),
+    "lstm": ("seqner", {"encoder": {"lstm": 16, "context": 1}, "precision": "bf16"}),
+    "patience": ("seqner", {"head_settings": {"tagging": "crf"}, "patience": 1, "epochs": 4}),
+}
+Whole = tuple[Path, dict[str, torch.Tensor]]
+
+
 @pytest.fixture(scope="module")
-def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The folder of a training of a head that nothing interrupted."""
-    done: dict[str, Path] = {}
+def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Whole]:
+    """The folder and the last weights of a training that nothing interrupted."""
+    done: dict[str, Whole] = {}
 
-    def folder(head: str) -> Path:
-        if head not in done:
-            done[head] = tmp_path_factory.mktemp(head)
-            run(recipe(data, head), done[head])
-        return done[head]
+    def ended(name: str) -> Whole:
+        if name not in done:
+            head, settings = RUNS[name]
+            folder = tmp_path_factory.mktemp(name)
+            done[name] = folder, last_weights(recipe(data, head, **copy.deepcopy(settings)), folder)
+        return done[name]
 
-    return folder
+    return ended
 
 
-@pytest.mark.parametrize("head", ["seqner", "spanner", "bundle"])
-@pytest.mark.parametrize("update", [1, 3, 4, 6])
+@pytest.mark.parametrize(
+    ("name", "update"),
+    [(name, update) for name in ("seqner", "spanner", "bundle") for update in (1, 3, 4, 6)]
+    + [(name, update) for name in ("accumulate", "lstm", "patience") for update in (3, 6)],
+)
 def test_interrupted_and_resumed_ends_with_the_same_weights_bit_for_bit(
-    head: str, update: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: Callable[[str], Path]
+    name: str, update: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: Callable[[str], Whole]
 ) -> None:
+    head, settings = RUNS[name]
+    folder, weights = whole(name)
     with monkeypatch.context() as patch:
         interrupt_at(patch, update)
         with pytest.raises(train.Interrupted, match=f"update {update} of .*--resume"):
-            run(recipe(data, head), tmp_path)
+            run(recipe(data, head, **copy.deepcopy(settings)), tmp_path)
     torch.rand(1000)  # the generator stands elsewhere now
-    run(recipe(data, head), tmp_path, resume=True)
-    assert same_weights(tmp_path, whole(head))
-    assert epochs_told(tmp_path) == epochs_told(whole(head))
+    assert equal(last_weights(recipe(data, head, **copy.deepcopy(settings)), tmp_path, resume=True), weights)
+    assert same_weights(tmp_path, folder)
+    assert epochs_told(tmp_path) == epochs_told(folder)
     assert checkpoint.latest(tmp_path) is None
 
 
+@pytest.mark.parametrize("update", [20, 70, 100])
+def test_the_best_epoch_survives_an_interruption(update: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a run whose dev F1 rises and falls: before, in and after its best epoch."""
+    settings = made_up_recipe(tmp_path, epochs=6, min_updates=18)
+    weights = last_weights(settings, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, update)
+        with pytest.raises(train.Interrupted):
+            run(settings, tmp_path / "cut")
+    assert equal(last_weights(settings, tmp_path / "cut", resume=True), weights)
+    reports = [json.loads((tmp_path / name / "report.json").read_text()) for name in ("whole", "cut")]
+    assert reports[0]["best_epoch"] > 1 and len(set(reports[0]["dev_f1"])) > 2
+    assert {**reports[0], "core_minutes": 0} == {**reports[1], "core_minutes": 0}
+    assert same_weights(tmp_path / "whole", tmp_path / "cut")
+
+
 def test_killed_between_checkpoints_replays_what_was_lost(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: Callable[[str], Path]
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: Callable[[str], Whole]
 ) -> None:
     original = Journal.update
 
@@ -97,13 +152,12 @@ def test_killed_between_checkpoints_replays_what_was_lost(
         patch.setattr(Journal, "update", die)
         with pytest.raises(MemoryError):
             run(recipe(data), tmp_path)
-    run(recipe(data), tmp_path, resume=True)
-    assert same_weights(tmp_path, whole("spanner"))
-    assert epochs_told(tmp_path) == epochs_told(whole("spanner"))
+    assert equal(last_weights(recipe(data), tmp_path, resume=True), whole("spanner")[1])
+    assert epochs_told(tmp_path) == epochs_told(whole("spanner")[0])
 
 
 def test_a_crash_while_writing_leaves_the_last_checkpoint_whole(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: Callable[[str], Path]
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: Callable[[str], Whole]
 ) -> None:
     written: list[int] = []
     original = save_file
@@ -118,10 +172,47 @@ def test_a_crash_while_writing_leaves_the_last_checkpoint_whole(
         patch.setattr(checkpoint, "save_file", fail)
         with pytest.raises(OSError, match="disk full"):
             run(recipe(data), tmp_path)
-    state = json.loads((tmp_path / "checkpoint" / "state.json").read_text())
-    assert state["progress"]["epoch"] == 1
-    run(recipe(data), tmp_path, resume=True)
-    assert same_weights(tmp_path, whole("spanner"))
+    with safe_open(checkpoint.place(tmp_path), "pt") as file:
+        assert json.loads(file.metadata()["state"])["progress"]["epoch"] == 1
+    assert equal(last_weights(recipe(data), tmp_path, resume=True), whole("spanner")[1])
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_death_before_the_first_checkpoint_leaves_nothing_behind(
+    resume: bool, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: Callable[[str], Whole]
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save_whole", raising(MemoryError))
+        with pytest.raises(MemoryError):
+            run(recipe(data), tmp_path)
+    assert epochs_told(tmp_path)  # the epoch had ended, its checkpoint was not yet written
+    if not resume:
+        with pytest.raises(SpanwrightError, match="holds a trained model: --overwrite"):
+            run(recipe(data), tmp_path)
+    assert equal(last_weights(recipe(data), tmp_path, resume=resume, overwrite=not resume), whole("spanner")[1])
+    assert epochs_told(tmp_path) == epochs_told(whole("spanner")[0])
+
+
+def raising(error: type[Exception]) -> Callable[..., None]:
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    return fail
+
+
+def test_other_data_are_not_resumed_on(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sentences = list(read(data / "genia.jsonl"))
+    write(tmp_path / "train.jsonl", sentences)
+    settings = recipe(data, data={"train": str(tmp_path / "train.jsonl")})
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 2)
+        with pytest.raises(train.Interrupted):
+            run(settings, tmp_path / "model")
+    write(tmp_path / "train.jsonl", sentences[::-1])
+    with pytest.raises(SpanwrightError, match="not those that the interrupted training began with"):
+        run(settings, tmp_path / "model", resume=True)
+    write(tmp_path / "train.jsonl", sentences)
+    run(settings, tmp_path / "model", resume=True)
 
 
 def same_weights(first: Path, second: Path) -> bool:
@@ -160,8 +251,24 @@ def test_a_finished_folder_is_not_trained_over_unless_told(data: Path, tmp_path:
         run(recipe(data), tmp_path)
     with pytest.raises(SpanwrightError, match="nothing to resume"):
         run(recipe(data), tmp_path, resume=True)
+    with pytest.raises(SpanwrightError, match="give one of them"):
+        run(recipe(data), tmp_path, resume=True, overwrite=True)
     run(recipe(data, epochs=1), tmp_path, overwrite=True)
     assert len(epochs_told(tmp_path)) == 1
+
+
+def test_a_model_is_there_until_the_training_that_replaces_it_begins(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(recipe(data, "seqner"), tmp_path)
+    with pytest.raises(SpanwrightError, match="no corpus"):
+        run(recipe(data, data={"train": "nowhere.jsonl"}), tmp_path, overwrite=True)
+    assert load(tmp_path) and (tmp_path / "report.json").exists()
+    monkeypatch.setattr(train, "one_epoch", raising(MemoryError))
+    with pytest.raises(MemoryError):
+        run(recipe(data), tmp_path, overwrite=True)
+    with pytest.raises(SpanwrightError, match="not a Spanwright model"):  # not the old one beside the new recipe
+        load(tmp_path)
 
 
 def test_the_folder_holds_the_resolved_recipe_and_it_trains_the_same(data: Path, tmp_path: Path) -> None:
@@ -174,12 +281,15 @@ def test_the_folder_holds_the_resolved_recipe_and_it_trains_the_same(data: Path,
 
 def test_it_learns(data: Path, tmp_path: Path) -> None:
     """Nested names in sentences that training has not seen: a city inside a university."""
+    assert run(made_up_recipe(tmp_path, epochs=8, min_updates=15), tmp_path / "model").micro.f1 > 0.9
+
+
+def made_up_recipe(folder: Path, **settings: Any) -> Recipe:
     draw = random.Random(0)
     for split, n in (("train", 150), ("dev", 40)):
-        write(tmp_path / f"{split}.jsonl", [made_up(draw) for _ in range(n)])
+        write(folder / f"{split}.jsonl", [made_up(draw) for _ in range(n)])
     rates: dict[str, Any] = {"lr_encoder": 2e-3, "lr_head": 1e-2}
-    settings = recipe(data, data={"train": str(tmp_path), "dev": ""}, epochs=8, min_updates=15, **rates)
-    assert run(settings, tmp_path / "model").micro.f1 > 0.9
+    return recipe(folder, data={"train": str(folder), "dev": ""}, **rates, **settings)
 
 
 def made_up(draw: random.Random) -> Sentence:
@@ -274,8 +384,10 @@ def test_freezing(data: Path, tmp_path: Path) -> None:
 
 
 def test_norms_and_biases_do_not_decay_and_the_encoder_has_its_own_rate(data: Path, tmp_path: Path) -> None:
-    run(recipe(data, "bundle", epochs=1), tmp_path)
+    crf = {"heads": {"seqner": {"tagging": "crf"}, "spanner": {}}}
+    run(recipe(data, "bundle", epochs=1, encoder={"lstm": 8}, head_settings=crf), tmp_path)
     network = load(tmp_path).network
+    assert {"encoder.lstm.bias_ih_l0_reverse", "head.heads.seqner.start"} <= dict(network.named_parameters()).keys()
     settings = recipe(data).train
     groups = train.parameter_groups(network, settings)
     names = {id(parameter): name for name, parameter in network.named_parameters()}
@@ -283,8 +395,10 @@ def test_norms_and_biases_do_not_decay_and_the_encoder_has_its_own_rate(data: Pa
     for group in groups:
         for parameter in group["params"]:
             name = names[id(parameter)]
-            assert (group["weight_decay"] == 0.0) is (name.endswith("bias") or "LayerNorm" in name)
-            assert group["peak"] == (settings.lr_encoder if name.startswith("encoder.") else settings.lr_head)
+            plain = "bias" in name or "LayerNorm" in name or name.endswith(".start")
+            assert (group["weight_decay"] == 0.0) is plain, name
+            own = name.startswith("encoder.transformer.")
+            assert group["peak"] == (settings.lr_encoder if own else settings.lr_head)
 
 
 def test_the_rate_rises_and_falls_linearly() -> None:
@@ -322,6 +436,53 @@ def test_training_further_with_more_labels(data: Path, tmp_path: Path) -> None:
     assert list(load(tmp_path / "two").labels) == ["person", "place"]
     with pytest.raises(SpanwrightError, match="needs the same one"):
         run(replace(further, head_name="seqner", head_table={}), tmp_path / "three")
+
+
+def test_training_further_keeps_what_the_model_settled(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its encoder, how text becomes words, and the settings of the head that the recipe does not name."""
+    row = {"text": "IL-2 is here.", "entities": [[0, 4, "protein"]]}
+    (tmp_path / "raw.jsonl").write_text("\n".join([json.dumps(row)] * 12), encoding="utf-8")
+    raw = {"train": str(tmp_path / "raw.jsonl"), "dev": str(tmp_path / "raw.jsonl")}
+    heads = {"spanner": {"max_width": 2, "inference": {"overlap": "flat"}}, "seqner": {"repair": "strict"}}
+    first = recipe(
+        data, "bundle", data={**raw, "words": "hyphenated", "max_words": 64}, encoder={"context": 1, "pooling": "max"},
+        head_settings={"heads": heads}, epochs=1,
+    )  # fmt: skip
+    run(first, tmp_path / "one")
+    changed = {"heads": {"spanner": {"inference": {"threshold": 0.4}}}}
+    further = recipe(data, "bundle", data=raw, head_settings=changed, start_from=str(tmp_path / "one"), epochs=1)
+    text = told(further, tmp_path / "two", capsys)
+    for kept in ('encoder.pooling = "max" (asked: "mean")', "context = 1", 'words = "hyphenated"', "max_words = 64"):
+        assert kept in text
+    resolved, tagger = load_recipe(tmp_path / "two" / "recipe.toml"), load(tmp_path / "two")
+    assert resolved.encoder == tagger.encoder.config == first.encoder
+    assert (resolved.data.words, tagger.rule.words, tagger.max_words) == ("hyphenated", "hyphenated", 64)
+    assert tagger("IL-2 is here.").words[0] == "IL-2" and tagger.widest == 1
+    assert tagger.head.inference.overlap == "flat" and tagger.head.inference.threshold == 0.4
+    assert tagger.head.config.heads["seqner"]["repair"] == "strict"
+
+
+def test_a_bundle_tells_what_each_of_its_heads_loses(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = told(recipe(data, "bundle", epochs=1), tmp_path, capsys)
+    assert "are beyond the head seqner and are not taught" in text
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_device_or_a_precision_that_is_not_there_is_refused(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(SpanwrightError, match="device 'cuda:1' cannot be used here"):
+        run(recipe(data, run={"device": "cuda:1"}), tmp_path)
+    with pytest.raises(SpanwrightError, match='"fp16" needs a GPU'):
+        run(recipe(data, precision="fp16"), tmp_path)
+    assert not (tmp_path / "metrics.jsonl").exists()
+
+
+def test_dev_without_gold_is_told(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    places = {"train": corpus(tmp_path / "a.jsonl", "person"), "dev": corpus(tmp_path / "b.jsonl", "")}
+    assert "dev has no gold entity" in told(recipe(data, data=places, epochs=1), tmp_path / "model", capsys)
 
 
 def test_tensorboard_gets_the_metrics(data: Path, tmp_path: Path) -> None:

@@ -15,9 +15,14 @@ from spanwright.types import Entity, Labels, Sentence
 
 
 @dataclass(frozen=True)
+class ToyInference(Inference):
+    floor: float = 0.01  # candidates with a lower score are not listed
+
+
+@dataclass(frozen=True)
 class ToyConfig:
     hints: int = 0  # prefix vectors; their mean states are added to every word
-    inference: Inference = field(default_factory=Inference)
+    inference: ToyInference = field(default_factory=ToyInference)
 
 
 class Toy(Head):
@@ -69,7 +74,7 @@ class Toy(Head):
 
     def decode(self, scores: Mapping[str, Tensor], lengths: Sequence[int]) -> list[frozenset[Entity]]:
         found: list[list[Entity]] = [[] for _ in lengths]
-        likely = (scores["spans"] > 0.01).nonzero()
+        likely = (scores["spans"] > self.config.inference.floor).nonzero()
         values = scores["spans"][likely.unbind(1)].clamp(max=1.0)
         for (b, start, width, label), value in zip(likely.tolist(), values.tolist(), strict=True):
             found[b].append(Entity(start, start + width + 1, self.labels[label], value))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -76,8 +77,16 @@ def by_length(n_pieces: Sequence[int]) -> list[int]:
 
 
 def fitting_budget(n_pieces: Sequence[int], budget: int, min_updates: int) -> int:
-    """The budget, or as much less as an epoch of `min_updates` batches takes; a batch holds a sentence at least."""
-    return max(1, min(budget, sum(n_pieces) // max(1, min_updates)))
+    """The budget, or the largest smaller one that fills `min_updates` batches an epoch; a batch holds a sentence."""
+
+    shortest_first = by_length(n_pieces)[::-1]
+
+    def enough(tried: int) -> bool:
+        return len(fill_batches(n_pieces, tried, shortest_first)) >= min_updates  # an epoch's pools make no fewer
+
+    if enough(budget):
+        return budget
+    return max(1, bisect_left(range(budget), True, key=lambda tried: not enough(tried + 1)))
 
 
 def epoch_batches(n_pieces: Sequence[int], budget: int, seed: int, epoch: int) -> list[list[int]]:

@@ -1,26 +1,32 @@
 """Checkpoints: all that an interrupted training needs to end as if it had not been interrupted. No pickles.
 
-checkpoint/state.json        where the run is, and the recipe it belongs to
-checkpoint/state.safetensors weights, both moments of AdamW, the generators' states
+`checkpoint.safetensors` holds the weights, both moments of AdamW and the generators' states; in its header, as JSON,
+where the run is, the recipe and the data it belongs to. One file, so it appears whole or not at all.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from spanwright.batch import Example
 from spanwright.config import Recipe, recipe_to_dict
-from spanwright.folder import whole_folder
-from spanwright.types import SpanwrightError
+from spanwright.folder import save_whole
+from spanwright.types import Labels, SpanwrightError
 
 if TYPE_CHECKING:
     from spanwright.train import Run
+
+STATE = "state"  # the key of the header
 
 
 @dataclass
@@ -39,11 +45,11 @@ class Progress:
 
 
 def place(output: Path) -> Path:
-    return output / "checkpoint"
+    return output / "checkpoint.safetensors"
 
 
 def latest(output: Path) -> Path | None:
-    return place(output) if (place(output) / "state.json").is_file() else None
+    return place(output) if place(output).is_file() else None
 
 
 def save(run: Run) -> None:
@@ -51,30 +57,62 @@ def save(run: Run) -> None:
     tensors = {f"network.{name}": tensor for name, tensor in run.tagger.network.state_dict().items()}
     for index, slots in run.optimizer.state_dict()["state"].items():
         tensors.update((f"optimizer.{index}.{name}", torch.as_tensor(value)) for name, value in slots.items())
-    tensors["generator.cpu"] = torch.get_rng_state()
-    if torch.cuda.is_available():
-        tensors["generator.cuda"] = torch.cuda.get_rng_state()
-    state = {"progress": asdict(run.progress), "recipe": recipe_to_dict(run.recipe)}
-    with whole_folder(place(run.output)) as folder:
-        save_file(
-            {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, folder / "state.safetensors"
-        )
-        (folder / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
+    tensors |= {f"generator.{name}": state for name, state in generators().items()}
+    scaler = run.accelerator.scaler
+    state = {
+        "progress": asdict(run.progress), "recipe": recipe_to_dict(run.recipe), "data": run.data,
+        "scaler": scaler.state_dict() if scaler is not None else None,
+    }  # fmt: skip
+    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    save_whole(place(run.output), lambda path: save_file(whole, path, {STATE: json.dumps(state)}))
 
 
 def restore(run: Run) -> None:
-    folder = place(run.output)
-    run.progress = Progress(**_state(run.output)["progress"])
-    tensors = load_file(folder / "state.safetensors")
+    state = _state(run.output)
+    if state["data"] != run.data:
+        raise SpanwrightError(
+            f"{run.output}: the training data are not those that the interrupted training began with. Resume with the "
+            "same files, or pass --overwrite to train anew"
+        )
+    run.progress = Progress(**state["progress"])
+    tensors = load_file(place(run.output))
     run.tagger.network.load_state_dict(_under("network.", tensors))
     slots: dict[int, dict[str, Tensor]] = {}
     for name, tensor in _under("optimizer.", tensors).items():
         index, slot = name.split(".", 1)
         slots.setdefault(int(index), {})[slot] = tensor
     run.optimizer.load_state_dict({"state": slots, "param_groups": run.optimizer.state_dict()["param_groups"]})
-    torch.set_rng_state(tensors["generator.cpu"])
-    if torch.cuda.is_available() and "generator.cuda" in tensors:
-        torch.cuda.set_rng_state(tensors["generator.cuda"])
+    if run.accelerator.scaler is not None and state["scaler"]:
+        run.accelerator.scaler.load_state_dict(state["scaler"])
+    set_generators(_under("generator.", tensors))
+
+
+def generators() -> dict[str, Tensor]:
+    """The state of each generator that dropout may draw from."""
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        states["cuda"] = torch.cuda.get_rng_state()
+    if torch.backends.mps.is_available():
+        states["mps"] = torch.mps.get_rng_state()
+    return states
+
+
+def set_generators(states: dict[str, Tensor]) -> None:
+    torch.set_rng_state(states["cpu"])
+    if torch.cuda.is_available() and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"])
+    if torch.backends.mps.is_available() and "mps" in states:
+        torch.mps.set_rng_state(states["mps"])
+
+
+def digest(examples: Sequence[Example], labels: Labels) -> str:
+    """What tells one set of training data from another: labels, pieces and targets of every sentence, in order."""
+    seen = hashlib.blake2b(repr(labels.names).encode(), digest_size=16)
+    for example in examples:
+        seen.update(repr(example.pieces).encode())
+        for name, array in sorted(example.targets.items()):
+            seen.update(f"{name}{array.shape}".encode() + array.tobytes())
+    return seen.hexdigest()
 
 
 def same_recipe(output: Path, recipe: Recipe) -> None:
@@ -96,7 +134,9 @@ def same_recipe(output: Path, recipe: Recipe) -> None:
 
 
 def _state(output: Path) -> dict[str, Any]:
-    return json.loads((place(output) / "state.json").read_text(encoding="utf-8"))
+    with safe_open(place(output), "pt") as file:
+        state: dict[str, Any] = json.loads(file.metadata()[STATE])
+    return state
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -28,7 +28,7 @@ class BadSetting(SpanwrightError):
 def from_dict(cls: type[T], mapping: Mapping[str, Any], path: str = "head") -> T:
     """The dataclass `cls` from the TOML table at `path`; whatever does not fit is named by its dotted path."""
     if not isinstance(mapping, Mapping):
-        raise SpanwrightError(f"{path} = {_shown(mapping)}: expected a table with keys such as {_some(_names(cls))}.")
+        raise SpanwrightError(f"{path} = {shown(mapping)}: expected a table with keys such as {_some(_names(cls))}.")
     known = _names(cls)
     for key in mapping:
         if key not in known:
@@ -57,7 +57,7 @@ def check_choices(config: Any) -> None:
     """Every field whose type is a Literal holds one of its choices."""
     for name, hint in get_type_hints(type(config)).items():
         if get_origin(hint) is Literal and getattr(config, name) not in get_args(hint):
-            raise BadSetting(f"{name} = {_shown(getattr(config, name))}: expected {_expected(hint)}.")
+            raise BadSetting(f"{name} = {shown(getattr(config, name))}: expected {_expected(hint)}.")
 
 
 def check_range(config: Any, *names: str, above: float = -inf, least: float = -inf, below: float = inf) -> None:
@@ -80,7 +80,7 @@ def _join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """A value as a person would write it in TOML."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -105,7 +105,7 @@ def _expected(hint: Any) -> str:
     """A type in plain words."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Literal:
-        return "one of " + ", ".join(_shown(choice) for choice in arguments)
+        return "one of " + ", ".join(shown(choice) for choice in arguments)
     if origin in (Union, types.UnionType):
         return " or ".join(_expected(one) for one in arguments if one is not type(None))
     if origin in (tuple, list):
@@ -137,7 +137,7 @@ def _value(hint: Any, value: Any, path: str) -> Any:
             return value
     elif type(value) is hint:
         return value
-    raise SpanwrightError(f"{path} = {_shown(value)}: expected {_expected(hint)}.{_close_choice(hint, value)}")
+    raise SpanwrightError(f"{path} = {shown(value)}: expected {_expected(hint)}.{_close_choice(hint, value)}")
 
 
 def _first_that_fits(options: Sequence[Any], value: Any, path: str, hint: Any) -> Any:
@@ -153,7 +153,7 @@ def _first_that_fits(options: Sequence[Any], value: Any, path: str, hint: Any) -
             problems.append(error)
     if len(problems) == 1:
         raise problems[0]
-    raise SpanwrightError(f"{path} = {_shown(value)}: expected {_expected(hint)}.")
+    raise SpanwrightError(f"{path} = {shown(value)}: expected {_expected(hint)}.")
 
 
 def _sequence(origin: Any, arguments: Sequence[Any], value: Sequence[Any], path: str) -> Any:
@@ -162,7 +162,7 @@ def _sequence(origin: Any, arguments: Sequence[Any], value: Sequence[Any], path:
     elif len(arguments) == len(value):
         kinds = list(arguments)
     else:
-        raise SpanwrightError(f"{path} = {_shown(list(value))}: expected a list of {len(arguments)} items.")
+        raise SpanwrightError(f"{path} = {shown(list(value))}: expected a list of {len(arguments)} items.")
     items = (_value(kind, item, f"{path}[{i}]") for i, (kind, item) in enumerate(zip(kinds, value, strict=True)))
     return origin(items)
 
@@ -243,12 +243,12 @@ class TrainConfig:
     weight_decay: float = 0.01  # of AdamW; norms and biases never decay
     warmup: float = 0.1  # fraction of all updates in which the rates rise; then they fall to 0
     clip: float = 1.0  # longest gradient (2-norm) that is not shortened; 0: never shortened
-    accumulate: int = 1  # batches to an update
+    accumulate: int = 1  # batches to an update, each of equal weight
     batch_tokens: int = 1024  # pieces in a batch, padding included
     min_updates: int = 40  # updates that an epoch has at least; batches shrink on small corpora to reach them
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"  # numbers the forward pass computes with; weights stay fp32
     freeze_layers: int = 0  # lowest layers of the encoder that never change
-    freeze_epochs: int = 0  # epochs at the start in which the encoder does not change
+    freeze_epochs: int = 0  # epochs at the start in which the transformer does not change
     patience: int = 0  # epochs without a better dev F1 after which training stops; 0: never
     checkpoint_minutes: float = 5.0  # minutes between checkpoints for --resume; 0: only after each epoch
     trackers: tuple[Literal["tensorboard"], ...] = ()  # where metrics go besides metrics.jsonl
@@ -310,11 +310,11 @@ def recipe_of(tables: Mapping[str, Any]) -> Recipe:
         if name not in ORDER:
             raise SpanwrightError(f"[{name}] is not a table of a recipe. {_nearest(name, ORDER, '')}")
         if not isinstance(table, Mapping):
-            raise SpanwrightError(f"{name} = {_shown(table)}: expected a table, [{name}].")
+            raise SpanwrightError(f"{name} = {shown(table)}: expected a table, [{name}].")
     head = dict(tables.get("head", {}))
     name = head.pop("name", None)
     if not isinstance(name, str) or not name:
-        given = "missing" if name is None else _shown(name)
+        given = "missing" if name is None else shown(name)
         raise SpanwrightError(f'head.name is {given}: expected the name of a head, for example name = "spanner".')
     parts: dict[str, Any] = {key: from_dict(cls, tables.get(key, {}), key) for key, cls in TABLES.items()}
     return Recipe(head_name=name, head_table=head, **parts)
@@ -387,5 +387,5 @@ def _override(tables: dict[str, Any], override: str) -> None:
         table = table.setdefault(name, {})
         if not isinstance(table, dict):
             where = ".".join(above[: depth + 1])
-            raise SpanwrightError(f'"{override}": {where} = {_shown(table)} is no table, so it has no key "{last}".')
+            raise SpanwrightError(f'"{override}": {where} = {shown(table)} is no table, so it has no key "{last}".')
     table[last] = value

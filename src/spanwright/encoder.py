@@ -18,7 +18,7 @@ from spanwright.pieces import (
     Tokenizer,
     hashed_tokenize,
     layout,
-    n_window_pieces,
+    n_cells,
     pretrained_tokenize,
 )
 from spanwright.types import Sentence, SpanwrightError
@@ -62,7 +62,7 @@ class Encoder(nn.Module):
         return capacity
 
     def n_pieces(self, sentence: SentencePieces, n_prefix: int = 0) -> int:
-        return n_window_pieces(sentence, self.capacity(n_prefix)) + 2 + n_prefix
+        return n_cells(sentence, self.capacity(n_prefix), n_around=2 + n_prefix)
 
     def collate(self, sentences: list[SentencePieces], n_prefix: int = 0) -> Pieces:
         return layout(sentences, self.capacity(n_prefix), self.tokenizer.specials, self.config.pooling == "first")

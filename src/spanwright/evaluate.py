@@ -14,6 +14,7 @@ found) is 0.0.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -97,19 +98,20 @@ class Scorer:
         """One sentence and the entities predicted for it; an entity named twice counts once."""
         self.sentences += 1
         found = frozenset(predicted)
-        spans = {(entity.start, entity.end) for entity in gold.entities}
+        spans = sorted({(entity.start, entity.end) for entity in gold.entities})
+        widest = max((end - start for start, end in spans), default=0)
         sentence_length = _bucket(SENTENCE_LENGTHS, len(gold))
         for entity in gold.entities | found:
             is_gold, is_predicted = entity in gold.entities, entity in found
-            for key in _keys(entity, spans, sentence_length):
+            for key in _keys(entity, spans, widest, sentence_length):
                 self._gold[key] += is_gold
                 self._predicted[key] += is_predicted
                 self._right[key] += is_gold and is_predicted
 
     def report(self, labels: Iterable[str] | None = None) -> Report:
-        """`labels`: those that `macro` is the mean of, by default the labels of gold."""
+        """`labels`: those that `macro` is the mean of, by default all labels of gold and of predictions."""
         per_label = self._scores("label", sorted({name for what, name in self._gold if what == "label"}))
-        averaged = sorted(set(labels)) if labels is not None else [n for n, score in per_label.items() if score.gold]
+        averaged = sorted(set(labels)) if labels is not None else list(per_label)
         per_label |= self._scores("label", averaged)
         micro = self._score("all", "")
         return Report(
@@ -137,7 +139,7 @@ def evaluate(
     """Scores the entities predicted for each sentence, sentence by sentence in the same order.
 
     Both are read once, side by side, and nothing but counts is kept. All entities count, whatever their label;
-    `labels` only says which labels `macro` is the mean of (by default those of gold).
+    `labels` only says which labels `macro` is the mean of (by default those of gold and of predictions, as in seqeval).
     """
     scorer = Scorer()
     for sentence, found in zip_longest(gold, predicted):
@@ -171,12 +173,16 @@ def _bucket(buckets: Mapping[int | None, str], number: int) -> str:
     return next(name for largest, name in buckets.items() if largest is None or number <= largest)
 
 
-def _keys(entity: Entity, spans: set[tuple[int, int]], sentence_length: str) -> tuple[tuple[str, str], ...]:
-    """Every bucket that the entity counts in; `spans` are those of gold."""
+def _keys(
+    entity: Entity, spans: list[tuple[int, int]], widest: int, sentence_length: str
+) -> tuple[tuple[str, str], ...]:
+    """Every bucket that the entity counts in; `spans` are those of gold, in order, and `widest` words at most."""
     start, end = entity.start, entity.end
-    others = spans - {(start, end)}
-    depth = sum(s <= start and end <= e for s, e in others)
-    holds = any(start <= s and e <= end for s, e in others)
+    first = bisect_left(spans, (end - widest,))  # whatever begins before is too short to hold the entity
+    here = bisect_left(spans, (start,))
+    behind = bisect_left(spans, (end,))
+    depth = sum(e >= end for s, e in spans[first : bisect_left(spans, (start + 1,))] if (s, e) != (start, end))
+    holds = any(e <= end for s, e in spans[here:behind] if (s, e) != (start, end))
     return (
         ("all", ""),
         ("label", entity.label),

@@ -52,9 +52,29 @@ def save(tagger: Tagger, folder: Path) -> Path:
         save_file(weights, place / WEIGHTS, {"format": "pt"})
         (place / CARD).write_text(text + "\n", encoding="utf-8")
         settle(place)
-        for name in (ENCODER, WEIGHTS, CARD):  # the card last: without one it is no model
-            put(place / name, folder / name)
+        take_places(place, folder)
     return folder
+
+
+def take_places(place: Path, folder: Path) -> None:
+    """Moves a written model to `folder`: in one move where only its weights are new, as after an epoch.
+
+    Else the old card goes first and the new one comes last, for without a card it is no model: whoever is killed
+    in between leaves none, never a mixed one.
+    """
+    rest = [path.relative_to(place) for path in place.rglob("*") if path.is_file() and path.name != WEIGHTS]
+    if any(
+        not (folder / name).is_file() or (folder / name).read_bytes() != (place / name).read_bytes() for name in rest
+    ):
+        (folder / CARD).unlink(missing_ok=True)
+        (folder / ENCODER).mkdir(exist_ok=True)
+        for path in (folder / ENCODER).iterdir():
+            if path.is_file() and path.suffix in TEXT_FILES:  # what is not a model's is not ours to remove
+                path.unlink()
+        for path in (place / ENCODER).iterdir():
+            os.replace(path, folder / ENCODER / path.name)
+    os.replace(place / WEIGHTS, folder / WEIGHTS)
+    os.replace(place / CARD, folder / CARD)
 
 
 def card(tagger: Tagger) -> dict[str, Any]:
@@ -75,17 +95,7 @@ def save_whole(path: Path, write: Callable[[Path], Any]) -> None:
     place = path.with_name(f".{path.name}.partial")
     write(place)
     settle(place)
-    put(place, path)
-
-
-@contextmanager
-def whole_folder(folder: Path) -> Iterator[Path]:
-    """A folder to write into that takes the name `folder` when all is written, in place of one that has it."""
-    with passing_folder(folder.with_name(f".{folder.name}.partial")) as place:
-        (place / "new").mkdir()
-        yield place / "new"
-        settle(place / "new")
-        put(place / "new", folder)
+    os.replace(place, path)
 
 
 @contextmanager
@@ -108,13 +118,6 @@ def settle(place: Path) -> None:
             path.chmod(0o666 & ~mask)  # safetensors writes files that nobody else may read
             with path.open("rb+") as file:
                 os.fsync(file.fileno())
-
-
-def put(place: Path, path: Path) -> None:
-    """Moves a file or folder to `path`; a folder that is there goes to where `place` was, under another name."""
-    if path.is_dir():
-        os.replace(path, place.with_name(f"{place.name}.old"))
-    os.replace(place, path)
 
 
 def load(
@@ -246,12 +249,3 @@ def widened(tagger: Tagger, labels: Labels, config: Any) -> Tagger:
     wider = copy.copy(tagger)
     wider.network = type(tagger.network)(encoder, head)
     return wider
-
-
-def remove(folder: Path) -> None:
-    """A folder out of sight at once, then off the disk."""
-    if folder.exists():
-        hidden = folder.with_name(f".{folder.name}.old")
-        shutil.rmtree(hidden, ignore_errors=True)
-        os.replace(folder, hidden)
-        shutil.rmtree(hidden)

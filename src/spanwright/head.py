@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from torch import Tensor, nn
 
+from spanwright.config import BadSetting, check_choices, check_range
 from spanwright.types import Entity, Labels, Sentence
 
 Overlap = Literal["all", "nested", "flat", "optimal"]
@@ -30,6 +31,12 @@ class Inference:
 
     threshold: float = 0.5  # candidates with a lower score are dropped
     overlap: Overlap = "nested"  # which of the overlapping candidates stay; see `select`
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check_range(self, "threshold", least=0.0)
+        if self.threshold > 1:
+            raise BadSetting(f"threshold = {self.threshold}: expected at most 1, for scores are probabilities.")
 
 
 class Head(nn.Module):
@@ -82,6 +89,15 @@ class Head(nn.Module):
     def decode(self, scores: Mapping[str, Tensor], lengths: Sequence[int]) -> list[frozenset[Entity]]:
         """Every candidate above a low floor, score in [0, 1], the best score for each (span, label)."""
         raise NotImplementedError
+
+    def members(self) -> Mapping[str, Head]:
+        """The heads that training teaches, by name: a bundle's children, else this head alone."""
+        return {"": self}
+
+    @property
+    def reach(self) -> int | None:
+        """Words of the widest entity that the head can answer; None: it has no limit of its own."""
+        return None
 
     def representable(self, sentence: Sentence) -> frozenset[Entity]:
         """The gold entities of `sentence` that this head can be taught and can answer."""

@@ -28,11 +28,9 @@ class Journal:
     def __init__(self, output: Path, *, quiet: bool, accelerator: Accelerator):
         self.console = Console(stderr=True, quiet=quiet)
         self.path = output / METRICS
-        self.file = self.path.open("a", encoding="utf-8", buffering=1)  # a line at a time
+        self.file: Any = None
         self.accelerator = accelerator
-        self.tracked = bool(accelerator.log_with)
-        if self.tracked:
-            accelerator.init_trackers("spanwright")
+        self.tracked = False
         self.bar = Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"),
             TimeRemainingColumn(), TextColumn("{task.fields[loss]}"), console=self.console, transient=True,
@@ -48,9 +46,18 @@ class Journal:
 
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
-        self.file.close()
+        if self.file:
+            self.file.close()
         if self.tracked:
             self.accelerator.end_training()
+
+    def begin(self, journal_bytes: int) -> None:
+        """Opens metrics.jsonl after so many bytes; what an interrupted run wrote beyond them comes again."""
+        self.file = self.path.open("a", encoding="utf-8", buffering=1)  # a line at a time
+        os.truncate(self.path, journal_bytes)
+        self.tracked = bool(self.accelerator.log_with)
+        if self.tracked:
+            self.accelerator.init_trackers("spanwright")
 
     def say(self, message: str) -> None:
         self.console.print(message, markup=False, highlight=False, soft_wrap=True)
@@ -137,11 +144,6 @@ class Journal:
         self.file.flush()
         os.fsync(self.file.fileno())
         return self.path.stat().st_size
-
-    def resume(self, state: State) -> None:
-        """Forgets the lines that were written after the checkpoint; their updates come again."""
-        self.file.flush()
-        os.truncate(self.path, state.journal_bytes)
 
     def _track(self, values: Mapping[str, float], step: int) -> None:
         if self.tracked:

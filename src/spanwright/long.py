@@ -6,19 +6,25 @@ more than the widest entity, so the owner always holds the whole span, and nothi
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from spanwright.types import Entity, Sentence
 
-MARGIN_WORDS = 16  # what the owner of a widest entity at least shows beside it, half on each side
+MARGIN_WORDS = 16  # what the owner of a widest entity shows beside it, half on each side, where there is room
+MOST_PARTS = 8  # parts that a word may lie in: an entity nearly as wide as `max_words` would want one part a word
 
 
 def ranges(n_words: int, max_words: int, widest: int) -> list[tuple[int, int]]:
-    """Word ranges of at most `max_words` words; each shares `widest` words and a margin with the next."""
+    """Word ranges of at most `max_words` words; each shares `widest` words, and a margin if it fits, with the next.
+
+    Where `widest` is more than 7/8 of `max_words`, they share only so much.
+    """
     if n_words <= max_words:
         return [(0, n_words)]
-    step = max_words - min(widest + MARGIN_WORDS, max_words // 2)
+    shared = max(widest, min(widest + MARGIN_WORDS, max_words // 2))
+    step = max_words - min(shared, max_words - max(1, max_words // MOST_PARTS))
     starts = [*range(0, n_words - max_words, step), n_words - max_words]
     return [(start, start + max_words) for start in starts]
 
@@ -46,23 +52,23 @@ def parts(sentence: Sentence, max_words: int, widest: int) -> list[Sentence]:
 def owner(entity: Entity, n_words: int, places: Sequence[tuple[int, int]]) -> int:
     """The part that shows most around the entity; the sentence's own ends hide nothing. The first of equals."""
 
-    def shown(place: tuple[int, int]) -> float:
-        start, end = place
+    def shown(i: int) -> float:
+        start, end = places[i]
         before = float("inf") if start == 0 else entity.start - start
         after = float("inf") if end == n_words else end - entity.end
         return min(before, after)
 
-    return max(range(len(places)), key=lambda i: (shown(places[i]), -i))
+    first = bisect_left(places, entity.end, key=lambda place: place[1])  # the parts that hold the whole entity
+    last = bisect_right(places, entity.start, key=lambda place: place[0])
+    return max(range(first, last), key=lambda i: (shown(i), -i))
 
 
 def merge(found: Sequence[Iterable[Entity]], n_words: int, places: Sequence[tuple[int, int]]) -> list[Entity]:
     """The candidates of the parts at `places` as candidates of the sentence: each from its owner."""
     merged = []
     for i, ((start, _), entities) in enumerate(zip(places, found, strict=True)):
-        first = max(0, i - 2)  # parts share less than half of their words, so no span lies in more distant ones
-        near = places[first : i + 3]
         shifted = (entity.shifted(start) for entity in entities)
-        merged += [entity for entity in shifted if first + owner(entity, n_words, near) == i]
+        merged += [entity for entity in shifted if owner(entity, n_words, places) == i]
     return merged
 
 

@@ -67,12 +67,13 @@ class Tokenizer:
         self._seen: dict[str, list[int]] = {}
 
     def __call__(self, words: Sequence[str]) -> list[list[int]]:
-        if len(self._seen) > CACHE_WORDS:
-            self._seen.clear()
-        new = list({word: None for word in words if word not in self._seen})
+        seen = self._seen  # the same to the end of this call: another thread may begin a new one
+        if len(seen) > CACHE_WORDS:
+            seen = self._seen = {}
+        new = list({word: None for word in words if word not in seen})
         if new:
-            self._seen.update(zip(new, map(self._mended, new, self.tokenize(new)), strict=True))
-        return [self._seen[word] for word in words]
+            seen.update(zip(new, map(self._mended, new, self.tokenize(new)), strict=True))
+        return [seen[word] for word in words]
 
     def _mended(self, word: str, ids: list[int]) -> list[int]:
         if not ids:  # a soft hyphen, say, that the tokenizer strips: the word still needs a state
@@ -115,9 +116,11 @@ def hashed_tokenize(vocabulary: int, first_id: int, characters: int = 4) -> Call
     return tokenize
 
 
-def n_window_pieces(sentence: SentencePieces, capacity: int) -> int:
-    """How many pieces a row of this sentence holds, for the batch budget."""
-    return min(sentence.n_pieces, capacity)
+def n_cells(sentence: SentencePieces, capacity: int, n_around: int) -> int:
+    """Rows x pieces of a row that a sentence takes in a batch, with `n_around` pieces around the text of each row."""
+    if sum(map(len, sentence.words)) <= capacity:
+        return min(sentence.n_pieces, capacity) + n_around
+    return len(windows([len(word) for word in sentence.words], capacity)) * (capacity + n_around)
 
 
 def windows(sizes: Sequence[int], capacity: int) -> list[tuple[int, int]]:

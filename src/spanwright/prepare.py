@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from spanwright import data
 from spanwright.batch import Example
-from spanwright.config import DataConfig, Recipe, from_dict, to_dict
+from spanwright.config import DataConfig, Recipe, from_dict, shown, to_dict
 from spanwright.data.corpora import find_corpus, split_off, splits, with_context
 from spanwright.encoder import build_encoder
 from spanwright.folder import load, widened
@@ -17,7 +17,7 @@ from spanwright.heads import build_head, head_class, name_of
 from spanwright.long import training_parts
 from spanwright.tagger import Tagger, TextTokenizer
 from spanwright.text import TextRule
-from spanwright.types import Entity, Labels, Sentence, SpanwrightError
+from spanwright.types import Labels, Sentence, SpanwrightError
 
 Say = Callable[[str], None]
 
@@ -34,6 +34,9 @@ class Prepared:
 
 def prepare(recipe: Recipe, say: Say, tokenizer: TextTokenizer | None = None) -> Prepared:
     """`tokenizer` cuts raw text where the recipe says ``words = "custom"``."""
+    trained = load(recipe.train.start_from, device="cpu") if recipe.train.start_from else None
+    if trained is not None:
+        recipe = as_trained(recipe, trained, say)
     train, dev, test = read_splits(recipe, say, tokenizer)
     labels = Labels.of(train)
     if not labels:
@@ -42,7 +45,9 @@ def prepare(recipe: Recipe, say: Say, tokenizer: TextTokenizer | None = None) ->
             "files look at data.tag_column and data.word_column"
         )
     warn_of_strange_labels(labels, dev, test, say)
-    tagger, recipe = build(recipe, labels, train)
+    if not any(sentence.entities for sentence in dev):
+        say("warning: dev has no gold entity, so no epoch is better than another; give data.dev entities")
+    tagger, recipe = build(recipe, labels, train, trained)
     tagger.tokenizer = tokenizer
     short = [part for sentence in train for part in training_parts(sentence, recipe.data.max_words)]
     if len(short) > len(train):
@@ -55,36 +60,56 @@ def prepare(recipe: Recipe, say: Say, tokenizer: TextTokenizer | None = None) ->
     return Prepared(recipe, tagger, examples, len(train), dev, test)
 
 
-def build(recipe: Recipe, labels: Labels, train: list[Sentence]) -> tuple[Tagger, Recipe]:
-    """A fresh tagger, or the one to start from with the new labels behind its own."""
-    config: Any = head_class(recipe.head_name).fit(recipe.head_config(), train)
+def build(recipe: Recipe, labels: Labels, train: list[Sentence], trained: Tagger | None) -> tuple[Tagger, Recipe]:
+    """A fresh tagger, or the trained one with the new labels behind its own."""
     widest = max((len(e) for sentence in train for e in sentence.entities), default=1)
-    rule = TextRule(words=recipe.data.words, sentences=recipe.data.sentences)
-    if recipe.train.start_from:
-        tagger = continued(recipe, labels)
+    if trained is not None:
+        tagger = continued(recipe, trained, labels)
         tagger.widest = max(widest, tagger.widest)
-        config = tagger.head.config
-        recipe = replace(recipe, encoder=tagger.encoder.config)
     else:
+        config: Any = head_class(recipe.head_name).fit(recipe.head_config(), train)
         encoder = build_encoder(recipe.encoder)
         head = build_head(recipe.head_name, config, labels, encoder.width, encoder.input_width)
+        rule = TextRule(words=recipe.data.words, sentences=recipe.data.sentences)
         tagger = Tagger(encoder, head, rule=rule, max_words=recipe.data.max_words, widest=widest)
-    return tagger, replace(recipe, head_table=to_dict(config))
+    return tagger, replace(recipe, head_table=to_dict(tagger.head.config))
 
 
-def continued(recipe: Recipe, labels: Labels) -> Tagger:
-    """The trained model, with the labels that are new to it."""
-    tagger = load(recipe.train.start_from, device="cpu")
-    name = name_of(type(tagger.head))
+def as_trained(recipe: Recipe, trained: Tagger, say: Say) -> Recipe:
+    """The recipe with what a trained model has settled: its encoder, and how text becomes words and sentences."""
+    rule, data = trained.rule, recipe.data
+    data = replace(data, words=rule.words, sentences=rule.sentences, max_words=trained.max_words)
+    settled = replace(recipe, encoder=trained.encoder.config, data=data)
+    for table in ("encoder", "data"):
+        asked, kept = to_dict(getattr(recipe, table)), to_dict(getattr(settled, table))
+        other = [
+            f"{table}.{key} = {shown(kept[key])} (asked: {shown(asked[key])})"
+            for key in kept
+            if kept[key] != asked[key]
+        ]
+        if other:
+            say(f"the model in {recipe.train.start_from} keeps {', '.join(other)}")
+    return settled
+
+
+def continued(recipe: Recipe, trained: Tagger, labels: Labels) -> Tagger:
+    """The trained model, with the labels that are new to it and the settings of the head that the recipe changes."""
+    name = name_of(type(trained.head))
     if name != recipe.head_name:
         raise SpanwrightError(
             f"{recipe.train.start_from} has the head {name!r}, the recipe {recipe.head_name!r}: training further "
             "needs the same one"
         )
-    fixed = {name: value for name, value in to_dict(tagger.head.config).items() if name not in recipe.head_table}
-    config: Any = from_dict(type(tagger.head).Config, {**fixed, **recipe.head_table}, "head")
-    new = [label for label in labels if label not in tagger.labels]
-    return widened(tagger, Labels([*tagger.labels, *new]), config)
+    table = merged(to_dict(trained.head.config), recipe.head_table)
+    config: Any = from_dict(type(trained.head).Config, table, "head")
+    new = [label for label in labels if label not in trained.labels]
+    return widened(trained, Labels([*trained.labels, *new]), config)
+
+
+def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """`old` with what `new` says, table by table."""
+    tables = [key for key in new if isinstance(new[key], Mapping) and isinstance(old.get(key), Mapping)]
+    return {**old, **new, **{key: merged(old[key], new[key]) for key in tables}}
 
 
 # ----------------------------------------------------------------------------------------------------- reading
@@ -150,25 +175,23 @@ def warn_of_strange_labels(labels: Labels, dev: Iterable[Sentence], test: Iterab
 
 
 def say_what_is_lost(tagger: Tagger, train: list[Sentence], short: list[Sentence], say: Say) -> None:
-    """Gold that the head cannot be taught. It still counts in recall."""
+    """Gold that a head cannot be taught. It still counts in recall."""
     n_gold = sum(len(sentence.entities) for sentence in train)
     cut = n_gold - sum(len(sentence.entities) for sentence in short)
-    lost: Counter[str] = Counter()
-    for sentence in short:
-        lost.update(reason(entity) for entity in sentence.entities - tagger.head.representable(sentence))
     if cut:
         say(f"{cut} of {n_gold} training entities lie across a cut of a long sentence and are not taught")
-    if lost:
-        share = 100 * lost.total() / n_gold
-        say(
-            f"{lost.total()} of {n_gold} training entities ({share:.1f} %) are beyond this head and are not taught "
-            f"(too wide, or overlapping); such gold still counts in recall. By width in words: {listed_widths(lost)}"
+    for name, head in tagger.head.members().items():
+        lost = Counter(
+            min(len(entity), 10) for sentence in short for entity in sentence.entities - head.representable(sentence)
         )
+        if lost:
+            say(
+                f"{lost.total()} of {n_gold} training entities ({100 * lost.total() / n_gold:.1f} %) are beyond "
+                f"{f'the head {name}' if name else 'this head'} and are not taught (too wide, or overlapping); such "
+                f"gold still counts in recall. By width in words: {listed_widths(lost)}"
+            )
 
 
-def reason(entity: Entity) -> str:
-    return str(len(entity)) if len(entity) < 10 else "10 or more"
-
-
-def listed_widths(lost: Counter[str]) -> str:
-    return ", ".join(f"{width}: {count}" for width, count in sorted(lost.items()))
+def listed_widths(lost: Counter[int]) -> str:
+    """Widths from 10 on are counted together."""
+    return ", ".join(f"{width if width < 10 else '10 or more'}: {lost[width]}" for width in sorted(lost))

@@ -71,6 +71,11 @@ class Tagger:
         return self.head.labels
 
     @property
+    def reach(self) -> int:
+        """Words of the widest entity to be found: as wide as the head can answer, else as training showed."""
+        return self.widest if self.head.reach is None else self.head.reach
+
+    @property
     def device(self) -> torch.device:
         return next(self.network.parameters()).device
 
@@ -145,8 +150,8 @@ class Tagger:
     ) -> Iterator[list[Entity]]:
         """All that `decode` proposes for each sentence, long ones put together again."""
         for chunk in chunks(iter(sentences), SORTED_SENTENCES):
-            places = [long.ranges(len(sentence), self.max_words, self.widest) for sentence in chunk]
-            split = [long.parts(sentence, self.max_words, self.widest) for sentence in chunk]
+            places = [long.ranges(len(sentence), self.max_words, self.reach) for sentence in chunk]
+            split = [long.parts(sentence, self.max_words, self.reach) for sentence in chunk]
             found = iter(self._decode_all(list(chain.from_iterable(split)), batch_tokens, batch_size))
             for sentence, where in zip(chunk, places, strict=True):
                 yield long.merge(list(islice(found, len(where))), len(sentence), where)

@@ -25,7 +25,7 @@ from spanwright.batch import Batch, Example, epoch_batches, fitting_budget
 from spanwright.checkpoint import Progress
 from spanwright.config import Recipe, TrainConfig, save_recipe
 from spanwright.evaluate import Report, evaluate
-from spanwright.folder import load, remove
+from spanwright.folder import CARD, load, pick_device
 from spanwright.journal import Journal
 from spanwright.prepare import Prepared, prepare
 from spanwright.tagger import Losses, Tagger, TextTokenizer
@@ -52,6 +52,7 @@ class Run:
     n_pieces: list[int]
     budget: int
     n_updates: int  # in all epochs
+    data: str  # digest of the training data
     progress: Progress = field(default_factory=Progress)
 
     @property
@@ -72,27 +73,31 @@ def train(
     torch.set_num_threads(recipe.run.threads or torch.get_num_threads())
     accelerator = accelerate(recipe, output)
     torch.manual_seed(recipe.run.seed)
-    journal = Journal(output, quiet=quiet, accelerator=accelerator)
-    with journal:
+    with Journal(output, quiet=quiet, accelerator=accelerator) as journal:
         prepared = prepare(recipe, journal.say, tokenizer)
-        save_recipe(prepared.recipe, output / RECIPE)
         run = start(recipe, output, prepared, accelerator, journal)
         if resume and checkpoint.latest(output):
             resume_from(run)
+        else:
+            if resume:
+                journal.say(f"{output} has no checkpoint yet: training starts at its beginning")
+            clear(output)
+        journal.begin(run.progress.journal_bytes)
+        save_recipe(prepared.recipe, output / RECIPE)
         if run.progress.epoch < recipe.train.epochs and not run.progress.stopped:
             with stop_on_signal() as stopping:
                 fit(run, stopping)
         report = final_report(run)
-    remove(checkpoint.place(output))
+    checkpoint.place(output).unlink(missing_ok=True)
     return report
 
 
 def claim(output: Path, recipe: Recipe, resume: bool, overwrite: bool) -> None:
     """Refuses to write over a run, or to go on with one of another recipe."""
-    if overwrite and output.exists():
-        for name in (REPORT, "metrics.jsonl"):
-            (output / name).unlink(missing_ok=True)
-        remove(checkpoint.place(output))
+    if output.exists() and not output.is_dir():
+        raise SpanwrightError(f"{output} is a file; --output expects a folder")
+    if resume and overwrite:
+        raise SpanwrightError("--resume goes on with a training and --overwrite throws it away: give one of them")
     unfinished, finished = checkpoint.latest(output) is not None, (output / REPORT).exists()
     if resume and finished:
         raise SpanwrightError(
@@ -101,24 +106,31 @@ def claim(output: Path, recipe: Recipe, resume: bool, overwrite: bool) -> None:
         )
     if resume and unfinished:
         checkpoint.same_recipe(output, recipe)
-    elif unfinished or finished:
-        state = "an unfinished training: --resume goes on with it," if unfinished else "a finished training:"
+    elif (unfinished or finished or (output / CARD).exists()) and not (overwrite or resume):
+        state = "an unfinished training: --resume goes on with it," if unfinished else "a trained model:"
         raise SpanwrightError(f"{output} holds {state} --overwrite starts anew")
-    elif output.exists() and not output.is_dir():
-        raise SpanwrightError(f"{output} is a file; --output expects a folder")
     output.mkdir(parents=True, exist_ok=True)
 
 
+def clear(output: Path) -> None:
+    """What an earlier training left goes when a new one is ready to begin, and no sooner."""
+    for path in (output / CARD, output / REPORT, checkpoint.place(output)):
+        path.unlink(missing_ok=True)
+
+
 def accelerate(recipe: Recipe, output: Path) -> Accelerator:
-    train = recipe.train
+    train, device = recipe.train, pick_device(recipe.run.device)
+    if train.precision == "fp16" and device.type == "cpu":
+        raise SpanwrightError(
+            'train.precision = "fp16" needs a GPU; on the CPU take "bf16", which is as fast, or "fp32"'
+        )
+    if device.index is not None:
+        torch.cuda.set_device(device)  # Accelerate takes the current one
     AcceleratorState._reset_state(True)  # else a second training in one process keeps the first one's precision
     try:
-        return Accelerator(
+        accelerator = Accelerator(
             mixed_precision={"fp32": "no"}.get(train.precision, train.precision),
-            cpu=recipe.run.device == "cpu"
-            or (
-                recipe.run.device == "auto" and not torch.cuda.is_available() and not torch.backends.mps.is_available()
-            ),
+            cpu=device.type == "cpu",
             log_with=list(train.trackers) or None,
             project_dir=str(output),
         )
@@ -127,6 +139,12 @@ def accelerate(recipe: Recipe, output: Path) -> Accelerator:
             f"train.precision={train.precision}, train.trackers={list(train.trackers)}, "
             f"run.device={recipe.run.device}: {error}"
         ) from error
+    if accelerator.num_processes > 1:
+        raise SpanwrightError(
+            f"training was started in {accelerator.num_processes} processes, and this version trains in one. Start it "
+            "with `spanwright train`, without torchrun or accelerate launch"
+        )
+    return accelerator
 
 
 def start(recipe: Recipe, output: Path, prepared: Prepared, accelerator: Accelerator, journal: Journal) -> Run:
@@ -146,21 +164,15 @@ def start(recipe: Recipe, output: Path, prepared: Prepared, accelerator: Acceler
         parameter_groups(prepared.tagger.network, recipe.train), fused=True
     )  # 10 times faster here
     network, optimizer = accelerator.prepare(prepared.tagger.network, optimizer)
-    return Run(recipe, output, prepared, accelerator, network, optimizer, journal, n_pieces, budget, n_updates)
+    data = checkpoint.digest(prepared.examples, prepared.tagger.labels)
+    return Run(recipe, output, prepared, accelerator, network, optimizer, journal, n_pieces, budget, n_updates, data)
 
 
 def parameter_groups(network: nn.Module, train: TrainConfig) -> list[dict[str, Any]]:
-    """The transformer at its rate, all else at the head's; norms and biases do not decay."""
-    plain = {
-        id(p)
-        for module in network.modules()
-        if "norm" in type(module).__name__.lower()
-        for p in module.parameters(recurse=False)
-    }
+    """The transformer at its rate, all else at the head's; norms and biases, the vectors among them, do not decay."""
     groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
     for name, parameter in network.named_parameters():
-        decays = not (id(parameter) in plain or name.endswith("bias"))
-        groups.setdefault((name.startswith("encoder.transformer."), decays), []).append(parameter)
+        groups.setdefault((name.startswith("encoder.transformer."), parameter.ndim > 1), []).append(parameter)
     return [
         {
             "params": members,
@@ -303,7 +315,6 @@ def final_report(run: Run) -> Report:
 def resume_from(run: Run) -> None:
     checkpoint.restore(run)
     progress = run.progress
-    run.journal.resume(progress)
     run.journal.say(f"resumed at update {progress.update} of {run.n_updates}, epoch {progress.epoch + 1}")
 
 

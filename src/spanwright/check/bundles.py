@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -47,7 +47,10 @@ def bundle_of_one_is_the_head(case: BundleCase) -> None:
         expect(candidates[0] == candidates[1], f"{name}: other candidates in the bundle")
         options = alone.head.inference, bundled.head.inference
         expect(options[0] == options[1], f"{name}: {options[1]} in the bundle, {options[0]} alone")
-        entities = alone.predict(sentences), bundled.predict(sentences)
+        chosen = {entry.name: getattr(options[0], entry.name) for entry in fields(options[0])}
+        changed = bundled.with_options(**chosen)
+        expect(changed.head.inference == options[0], f"{name}: {changed.head.inference} after with_options({chosen})")
+        entities = alone.predict(sentences), changed.predict(sentences)
         expect(entities[0] == entities[1], f"{name}: other entities in the bundle")
 
 

@@ -16,8 +16,9 @@ Deviations
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,26 @@ class Bundle(Head):
     def output(self) -> Head:
         """The child that answers."""
         return self.child(self.config.inference.output)
+
+    def set_inference(self, **options: Any) -> None:
+        """The bundle's own options; any other is the output child's, of which this bundle then has a copy."""
+        own = {entry.name for entry in fields(BundleInference)}
+        super().set_inference(**{name: value for name, value in options.items() if name in own})
+        rest = {name: value for name, value in options.items() if name not in own}
+        if not rest:
+            return
+        output, child = self.config.inference.output, copy.copy(self.output)
+        child.set_inference(**rest)
+        specs = dict(self.config.heads) | {output: spec_of(self.config.heads[output]["name"], child.config)}
+        self.config = replace(self.config, heads=specs)
+        self._modules = dict(self._modules, heads=nn.ModuleDict({**self.heads, output: child}))
+
+    def members(self) -> Mapping[str, Head]:
+        return {name: self.child(name) for name in self.heads}
+
+    @property
+    def reach(self) -> int | None:
+        return self.output.reach
 
     def child(self, name: str) -> Head:
         child = self.heads[name]

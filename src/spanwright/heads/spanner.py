@@ -91,6 +91,10 @@ class SpanNER(Head):
         self.register_buffer("no_span", no_span, persistent=False)
         self.no_span: Tensor
 
+    @property
+    def reach(self) -> int:
+        return int(self.config.max_width)
+
     def representable(self, sentence: Sentence) -> frozenset[Entity]:
         """Entities of up to `max_width` words; of several labels on a span the first."""
         first: dict[tuple[int, int], Entity] = {}
