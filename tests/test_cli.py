@@ -6,19 +6,24 @@ import gzip
 import io
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import spanwright
+from spanwright.cli.feed import Feed, documents_in
 from spanwright.cli.main import main
+from spanwright.folder import load
 from spanwright.text import TextRule, rebuild
 from spanwright.types import Document, SpanwrightError
 
@@ -405,13 +410,74 @@ def test_predict_refuses(call: Call, model: Path, arguments: list[str], stdin: b
     assert answer.code == 2 and told in answer.err and "Traceback" not in answer.err
 
 
-def test_lines_are_read_as_they_are_needed(call: Call, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes before a bad line is answered; the input is never read whole."""
-    from spanwright import tagger
+def test_lines_are_read_as_they_are_needed(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An input without end is answered from its beginning."""
+    endless = Lines(b"One.\n" for _ in count())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(endless), encoding="utf-8"))
+    tagger = load(model)
+    documents = tagger.stream(documents_in("-", Feed(tagger.read, lines=True)))
+    assert [document.text for document in islice(documents, 600)] == ["One."] * 600
 
-    monkeypatch.setattr(tagger, "SORTED_SENTENCES", 4)
-    answer = call("predict", str(model), "--lines", stdin=b"One.\n" * 10 + b"\xff\n")
-    assert answer.code == 2 and texts(answer) == ["One."] * 8
+
+class Lines(io.RawIOBase):
+    """A stream of lines made when they are asked for."""
+
+    def __init__(self, lines: Iterator[bytes]):
+        self.lines = lines
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        line = next(self.lines)
+        buffer[: len(line)] = line
+        return len(line)
+
+
+def test_bad_lines_are_listed_and_the_others_answered(call: Call, model: Path, tmp_path: Path) -> None:
+    lines = b"".join(b"\xff\n" if i % 2 else b"One.\n" for i in range(60))
+    answer = call("predict", str(model), "--lines", stdin=lines)
+    assert answer.code == 2 and texts(answer) == ["One."] * 30
+    assert "30 bad records in standard input" in answer.err and "standard input:40: byte 1" in answer.err
+    assert answer.err.count("not UTF-8") == 20 and "and 10 more" in answer.err
+    skipped = call("predict", str(model), "--lines", "--skip-bad", stdin=lines)
+    assert (
+        skipped.code == 0 and skipped.out == answer.out and "30 bad records in standard input left out" in skipped.err
+    )
+    (tmp_path / "words.conll").write_text("Ada\tO\nleft\n\nBo\tO\n", encoding="utf-8")
+    conll = call("predict", str(model), str(tmp_path / "words.conll"))
+    assert conll.code == 2 and texts(conll) == ["Bo"] and "words.conll:2" in conll.err
+
+
+def test_predict_reads_a_pipe_and_refuses_a_folder(call: Call, model: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=("Ada left.",))
+    writer.start()
+    assert texts(call("predict", str(model), str(pipe))) == ["Ada left."]
+    writer.join()
+    folder = call("predict", str(model), str(tmp_path))
+    assert folder.code == 2 and "is a folder. Expected a file" in folder.err
+
+
+def test_a_closed_standard_input_is_told(model: Path) -> None:
+    for arguments in (["-"], []):
+        done = subprocess.run(
+            f"exec {shlex.join([sys.executable, '-m', 'spanwright', 'predict', str(model), *arguments])} <&-",
+            shell=True, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 2 and "standard input is closed" in done.stderr
+
+
+def test_predict_reads_the_column_of_words_as_training_did(call: Call, model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "numbered.conll"
+    file.write_text("1\tAda\tO\n2\tslept\tO\n", encoding="utf-8")
+    assert texts(call("predict", str(model), str(file))) == ["1 2"]
+    assert texts(call("predict", str(model), str(file), "--word-column", "1")) == ["Ada slept"]
+    copy = Path(shutil.copytree(model, tmp_path / "model"))
+    recipe = (copy / "recipe.toml").read_text(encoding="utf-8")
+    (copy / "recipe.toml").write_text(recipe.replace("word_column = 0", "word_column = 1"), encoding="utf-8")
+    assert texts(call("predict", str(copy), str(file))) == ["Ada slept"]
 
 
 def test_a_closed_pipe_is_quiet(call: Call, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

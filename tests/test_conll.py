@@ -304,3 +304,13 @@ def test_round_trip_with_features(sentences: list[Sentence], values: list[str]) 
         Sentence(s.words, s.entities, features={"pos": tuple(values[: len(s)])}, id=s.id, doc=s.doc) for s in sentences
     ]
     assert list(reader(written(tagged, features=["pos"]), feature_columns={"pos": 1})) == tagged
+
+
+def test_line_ends_of_old_are_told_and_nothing_is_lost_in_silence(tmp_path: Path) -> None:
+    """A file whose lines end in CR alone is one line to everybody else."""
+    file = tmp_path / "old.conll"
+    file.write_bytes(b"Ada B-P\rx O\r\rBo B-P\r")
+    with pytest.raises(
+        BadData, match=r"old\.conll:1: a carriage return within the line; expected lines that end in LF"
+    ):
+        list(read(file))

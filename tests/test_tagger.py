@@ -170,10 +170,23 @@ def test_neighbouring_sentences_are_context_and_change_the_answer() -> None:
     assert together(text).text == text
 
 
+def test_what_came_before_an_error_is_answered() -> None:
+    def given() -> Iterator[str]:
+        yield from ("Ann left.", "Bo left.")
+        raise KeyError("the third")
+
+    stream = SHARED.stream(given())
+    assert [next(stream).text, next(stream).text] == ["Ann left.", "Bo left."]
+    with pytest.raises(KeyError, match="the third"):
+        next(stream)
+
+
 def test_what_is_not_text_is_told() -> None:
     for wrong in (7, None, {"text": "Ann"}):
-        with pytest.raises((SpanwrightError, TypeError)):
+        with pytest.raises(SpanwrightError, match="nothing to tag"):
             SHARED(wrong)  # type: ignore[arg-type]
+    with pytest.raises(SpanwrightError, match="expected one of them"):
+        SHARED("Ann", words=["Ann"])  # type: ignore[call-overload]
     with pytest.raises(SpanwrightError, match="expected text, got int"):
         SHARED([1])  # type: ignore[list-item]
     with pytest.raises(SpanwrightError, match="list of words"):

@@ -257,6 +257,23 @@ def test_a_finished_folder_is_not_trained_over_unless_told(data: Path, tmp_path:
     assert len(epochs_told(tmp_path)) == 1
 
 
+def test_files_of_others_are_left_alone(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "encoder").mkdir()
+    (tmp_path / "encoder" / "mine.py").write_text("mine")
+    (tmp_path / "recipe.toml").write_text("# mine")
+    for options in ({}, {"overwrite": True}, {"resume": True}):
+        with pytest.raises(SpanwrightError, match="is not empty and holds no model: its files are left alone"):
+            run(recipe(data), tmp_path, **options)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["encoder", "recipe.toml"]
+
+
+def test_a_saved_model_is_not_trained_over_unless_told(data: Path, tmp_path: Path) -> None:
+    run(recipe(data), tmp_path / "one")
+    load(tmp_path / "one").save(tmp_path / "copy")
+    with pytest.raises(SpanwrightError, match="holds a trained model: --overwrite"):
+        run(recipe(data), tmp_path / "copy")
+
+
 def test_a_model_is_there_until_the_training_that_replaces_it_begins(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -217,6 +217,8 @@ class DataConfig:
     format: str = ""  # format of the files; "": told by the name and the first lines
     word_column: int = 0  # CoNLL: column of the words, from 0; negative counts from the end
     tag_column: int = -1  # CoNLL: column of the tags, from 0; negative counts from the end
+    scheme: Literal["auto", "iob1", "iob2", "bioes", "bilou", "bmes"] = "auto"  # CoNLL: what the tags mean
+    comments: bool = False  # CoNLL: lines that start with "# " are comments, whatever they say
     # What a word is in raw text, see `spanwright.text.TextRule`. Saved with the model, which cuts text the same way.
     words: Literal["words", "hyphenated", "characters", "whitespace", "custom"] = "words"
     sentences: Literal["punctuation", "lines", "none"] = "punctuation"  # what ends a sentence in raw text

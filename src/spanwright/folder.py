@@ -155,11 +155,15 @@ def build(folder: Path, content: dict[str, Any]) -> Tagger:
         rule = from_dict(TextRule, content["text"], "text")
     except SpanwrightError as error:
         raise SpanwrightError(f"{path}: {error}") from error
-    encoder = rebuild_encoder(encoder_config, folder / ENCODER)
+    too_large = (ValueError, TypeError, RuntimeError, MemoryError)  # sizes that nobody has room for, say
+    try:
+        encoder = rebuild_encoder(encoder_config, folder / ENCODER)
+    except too_large as error:
+        raise SpanwrightError(f"{path}: the encoder cannot be built from it: {first_line(error):.300}") from error
     try:
         head = build_head(name, config, Labels(content["labels"]), encoder.width, encoder.input_width)
-    except (SpanwrightError, ValueError, RuntimeError, MemoryError) as error:  # sizes that nobody has room for, say
-        raise SpanwrightError(f"{path}: the head {name!r} cannot be built from it: {first_line(error)}") from error
+    except (SpanwrightError, *too_large) as error:
+        raise SpanwrightError(f"{path}: the head {name!r} cannot be built from it: {first_line(error):.300}") from error
     return Tagger(encoder, head, rule=rule, max_words=content["max_words"], widest=content["widest"])
 
 

@@ -63,7 +63,7 @@ class Journal:
         self.console.print(message, markup=False, highlight=False, soft_wrap=True)
 
     def warn(self, message: str) -> None:
-        self.console.print(f"warning: {message}", style="yellow", markup=False, highlight=False)
+        self.console.print(f"warning: {message}", style="yellow", markup=False, highlight=False, soft_wrap=True)
 
     def start_epoch(self, epoch: int, epochs: int, n_sentences: int, done: int) -> None:
         self.bar.stop()

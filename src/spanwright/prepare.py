@@ -154,7 +154,8 @@ def read_split(
 def reading(config: DataConfig) -> dict[str, Any]:
     """The arguments of `data.read` that a recipe settles."""
     return {
-        "format": config.format or None, "word_column": config.word_column, "tag_column": config.tag_column,
+        "format": config.format or None, "scheme": config.scheme, "comments": config.comments,
+        "word_column": config.word_column, "tag_column": config.tag_column,
         "rule": TextRule(words=config.words, sentences=config.sentences), "cut": config.cut,
         "skip_bad": config.skip_bad,
     }  # fmt: skip

@@ -192,7 +192,9 @@ class Tagger:
         self, texts: str | Iterable[str] | None = None, *, words: Sequence[str] | None = None
     ) -> Document | list[Document]:
         """A document of a text, a list of them of several texts, or one of words already split."""
-        if words is not None and texts is None:
+        if words is not None and texts is not None:
+            raise SpanwrightError("a text and words= were given: expected one of them")
+        if words is not None:
             if isinstance(words, str):
                 raise SpanwrightError(
                     "words= expects a list of words, not a string; give a string as the first argument"
@@ -200,16 +202,28 @@ class Tagger:
             return next(self.stream([text.from_words(tuple(words))]))
         if isinstance(texts, str):
             return next(self.stream([texts]))
-        if texts is None or isinstance(texts, Mapping):
+        if not isinstance(texts, Iterable) or isinstance(texts, Mapping):
             raise SpanwrightError("nothing to tag: expected a string, a list of strings, or words=[...]")
         return list(self.stream(texts))
 
     def stream(self, texts: Iterable[str | Document]) -> Iterator[Document]:
-        """Documents with entities, in order, one by one. Memory holds a few hundred sentences, and the text itself."""
+        """Documents with entities, in order, one by one. Memory holds a few hundred sentences, and the text itself.
+
+        Where `texts` raises an error in the middle, what came before it is answered first.
+        """
         waiting: list[tuple[Document, list[Sentence]]] = []
         n_sentences = 0
-        for given in texts:
-            document = given if isinstance(given, Document) else self.read(given)
+        wrong: Exception | None = None
+        source = iter(texts)
+        while True:
+            try:
+                given = next(source)
+                document = given if isinstance(given, Document) else self.read(given)
+            except StopIteration:
+                break
+            except Exception as error:
+                wrong = error
+                break
             sentences = text.sentences_of(document)
             waiting.append((document, sentences))
             n_sentences += len(sentences)
@@ -217,6 +231,8 @@ class Tagger:
                 yield from self._answer(waiting)
                 waiting, n_sentences = [], 0
         yield from self._answer(waiting)
+        if wrong is not None:
+            raise wrong
 
     def read(self, given: str, id: str = "") -> Document:
         """A text as words and sentences, by the rule the model was trained with."""

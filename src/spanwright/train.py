@@ -26,7 +26,7 @@ from spanwright.checkpoint import Progress
 from spanwright.config import Recipe, TrainConfig, save_recipe
 from spanwright.evaluate import Report, evaluate
 from spanwright.folder import CARD, load, pick_device
-from spanwright.journal import Journal
+from spanwright.journal import METRICS, Journal
 from spanwright.prepare import Prepared, prepare
 from spanwright.tagger import Losses, Tagger, TextTokenizer
 from spanwright.types import Sentence, SpanwrightError, WorkFailed
@@ -99,6 +99,12 @@ def claim(output: Path, recipe: Recipe, resume: bool, overwrite: bool) -> None:
     if resume and overwrite:
         raise SpanwrightError("--resume goes on with a training and --overwrite throws it away: give one of them")
     unfinished, finished = checkpoint.latest(output) is not None, (output / REPORT).exists()
+    ours = unfinished or any((output / name).exists() for name in (CARD, REPORT, METRICS))
+    if not ours and output.is_dir() and any(output.iterdir()):
+        raise SpanwrightError(
+            f"{output} is not empty and holds no model: its files are left alone. --output expects a folder that does "
+            "not exist yet, is empty, or holds a training"
+        )
     if resume and finished:
         raise SpanwrightError(
             f"{output}: this training has ended, there is nothing to resume. To train anew, pass --overwrite; to "
@@ -292,7 +298,7 @@ def judge(run: Run) -> None:
     run.journal.end_epoch(progress, report, better)
     if report.micro.f1 == 0:
         run.journal.warn(
-            f"after {progress.epoch} epochs no dev entity is right ({report.micro.predicted} predicted, "
+            f"after epoch {progress.epoch} no dev entity is right ({report.micro.predicted} predicted, "
             f"{report.micro.gold} gold). "
             "Look at: more epochs; a higher train.lr_encoder; whether dev has the labels and tokens of train (its "
             "first sentences); head.inference.threshold"

@@ -46,13 +46,13 @@ def evaluate(
     given = {"format": data_format, "skip_bad": skip_bad, **{k: v for k, v in columns.items() if v is not None}}
     gold = gold_of(tagger, model, data, split, given, tell)
     report, rows = (measured_in_text if raw else measured)(tagger, gold)
-    print(report.table())
     if json_file:
         content = {"model": model, "data": data, "split": split, "raw": raw, "set": settings or []}
         text = json.dumps({**content, "scores": report.to_dict()}, indent=1, ensure_ascii=False)
         json_file.write_text(text + "\n", encoding="utf-8")
     if predictions:
         save_rows(predictions, rows)
+    print(report.table())  # last: whoever reads it may have enough after a line
 
 
 def tell(message: str) -> None:

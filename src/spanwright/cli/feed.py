@@ -4,31 +4,46 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
 from spanwright.data import read
-from spanwright.data.findings import BadRecord, shown
+from spanwright.data.findings import BadData, BadRecord, Findings, shown
 from spanwright.data.jsonl import Row, name_in, row_in, sentence_of
-from spanwright.data.read import OF_SUFFIX
+from spanwright.data.read import OF_SUFFIX, number_of
 from spanwright.text import from_words
 from spanwright.types import Document, Sentence, SpanwrightError
 
-ToDocument = Callable[[str], Document]
+
+@dataclass(frozen=True)
+class Feed:
+    """How the input becomes documents."""
+
+    cut: Callable[[str], Document]  # makes a document of a text
+    lines: bool = False  # each line is a text
+    jsonl: bool = False  # each line is a JSON object
+    word_column: int = 0  # of CoNLL
+    skip_bad: bool = False
 
 
-def documents_in(source: str, cut: ToDocument, lines: bool, jsonl: bool) -> Iterator[Document]:
-    """`cut` makes a document of a text. Lines and rows are read when they are asked for."""
+def documents_in(source: str, how: Feed) -> Iterator[Document]:
+    """Lines and rows are read when they are asked for. After the last one the bad ones are listed, as `BadData`."""
     kind = OF_SUFFIX.get(Path(source).suffix.lower(), "")
     if source == "-":
-        yield from _documents(sys.stdin.buffer, "standard input", cut, lines, jsonl)
-    elif kind == "conll" and not (lines or jsonl):
-        for sentence in read(source, tag_column=None):
+        yield from _documents(sys.stdin.buffer, "standard input", how)
+    elif kind == "conll" and not (how.lines or how.jsonl):
+        for sentence in read(
+            source, format="conll", tag_column=None, word_column=how.word_column, skip_bad=how.skip_bad, tell=tell
+        ):
             yield document_of(sentence)
     else:
         with Path(source).open("rb") as stream:
-            yield from _documents(stream, source, cut, lines, jsonl or (kind == "jsonl" and not lines))
+            yield from _documents(stream, source, replace(how, jsonl=how.jsonl or (kind == "jsonl" and not how.lines)))
+
+
+def tell(message: str) -> None:
+    print(message, file=sys.stderr)
 
 
 def typed(text: str) -> str:
@@ -44,37 +59,45 @@ def document_of(sentence: Sentence) -> Document:
     return from_words(sentence.words, sentence.spaces, id=sentence.id)
 
 
-def _documents(stream: BinaryIO, name: str, cut: ToDocument, lines: bool, jsonl: bool) -> Iterator[Document]:
-    if not (lines or jsonl):
-        yield cut(_decoded(stream.read(), name).removeprefix("\ufeff"))
+def _documents(stream: BinaryIO, name: str, how: Feed) -> Iterator[Document]:
+    if not (how.lines or how.jsonl):
+        try:
+            yield how.cut(_decoded(stream.read()).removeprefix("\ufeff"))
+        except BadRecord as error:
+            raise SpanwrightError(f"{name}: {error.wrong}; expected {error.expected}") from None
         return
+    bad = Findings()
     for number, line in enumerate(stream, 1):
-        where = f"{name}:{number}"
-        text = _decoded(line, where).removesuffix("\n").removesuffix("\r")
-        text = text.removeprefix("\ufeff") if number == 1 else text
-        if lines:
-            yield cut(text)
-        elif text.strip():
-            yield _of_row(text, where, cut)
+        try:
+            text = _decoded(line).removesuffix("\n").removesuffix("\r")
+            text = text.removeprefix("\ufeff") if number == 1 else text
+            if how.lines:
+                yield how.cut(text)
+            elif text.strip():
+                yield _of_row(text, how)
+        except BadRecord as error:
+            bad.add(f"{name}:{number}", error.wrong, error.expected)
+    found = f"{number_of(bad, 'bad record{}')} in {name}"
+    if bad and how.skip_bad:
+        tell(f"{found} left out\n{bad}")
+    elif bad:
+        raise BadData(f"{found}; all others were tagged:\n{bad}\nmend them, or accept that with --skip-bad", bad)
 
 
-def _of_row(line: str, where: str, cut: ToDocument) -> Document:
-    try:
-        row = row_in(line)
-        name = name_in(row, "id")
-        if "tokens" in row:
-            # Gold in the row is not looked at, so it cannot be wrong either.
-            words: Row = {key: row[key] for key in ("tokens", "space_after") if key in row}
-            return replace(document_of(sentence_of(words, [])), id=name)
-        if not isinstance(row.get("text"), str):
-            raise BadRecord(f"text is {shown(row.get('text'))}", 'a string under "text", or a list under "tokens"')
-    except BadRecord as error:
-        raise SpanwrightError(f"{where}: {error.wrong}; expected {error.expected}") from None
-    return replace(cut(row["text"]), id=name)
+def _of_row(line: str, how: Feed) -> Document:
+    row = row_in(line)
+    name = name_in(row, "id")
+    if "tokens" in row:
+        # Gold in the row is not looked at, so it cannot be wrong either.
+        words: Row = {key: row[key] for key in ("tokens", "space_after") if key in row}
+        return replace(document_of(sentence_of(words, [])), id=name)
+    if not isinstance(row.get("text"), str):
+        raise BadRecord(f"text is {shown(row.get('text'))}", 'a string under "text", or a list under "tokens"')
+    return replace(how.cut(row["text"]), id=name)
 
 
-def _decoded(content: bytes, where: str) -> str:
+def _decoded(content: bytes) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        raise SpanwrightError(f"{where}: byte {error.start + 1} (0x{content[error.start]:02x}) is not UTF-8") from None
+        raise BadRecord(f"byte {error.start + 1} (0x{content[error.start]:02x}) is not UTF-8", "UTF-8 text") from None

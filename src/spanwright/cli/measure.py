@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from spanwright.config import DataConfig, load_recipe
+from spanwright.cli.options import data_of
 from spanwright.evaluate import Report, Scorer
 from spanwright.evaluate import evaluate as compare
-from spanwright.folder import find, save_whole
+from spanwright.folder import save_whole
 from spanwright.prepare import read_split
 from spanwright.tagger import Tagger
 from spanwright.text import rebuild
@@ -25,9 +25,7 @@ Tell = Callable[[str], None]
 
 def gold_of(tagger: Tagger, model: str, place: str, split: str, given: Mapping[str, Any], tell: Tell) -> list[Sentence]:
     """The gold sentences, read as the model's training data were, but for what is `given`."""
-    recipe = find(model) / "recipe.toml"
-    trained = load_recipe(recipe).data if recipe.is_file() else DataConfig()
-    config = replace(trained, words=tagger.rule.words, sentences=tagger.rule.sentences, **given)
+    config = replace(data_of(model), words=tagger.rule.words, sentences=tagger.rule.sentences, **given)
     sentences = read_split(config, place, split, tagger.encoder.config.context, tell)
     counts = Counter(entity.label for sentence in sentences for entity in sentence.entities)
     strange = [f"{label} ({count})" for label, count in counts.most_common() if label not in tagger.labels]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from spanwright.config import from_dict, parse_setting, to_dict
+from spanwright.config import DataConfig, from_dict, load_recipe, parse_setting, to_dict
 from spanwright.types import SpanwrightError
 
 if TYPE_CHECKING:
@@ -33,6 +33,14 @@ def opened(model: str, settings: Sequence[str], device: str, precision: str, thr
 
     tagger = load(model, device=device, precision=precision, threads=threads)
     return tagger.with_options(**checked(tagger, given)) if given else tagger
+
+
+def data_of(model: str) -> DataConfig:
+    """How the training data of a model were read; the defaults where its folder has no recipe."""
+    from spanwright.folder import find
+
+    recipe = find(model) / "recipe.toml"
+    return load_recipe(recipe).data if recipe.is_file() else DataConfig()
 
 
 def checked(tagger: Tagger, given: dict[str, Any]) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 import typer
 
 from spanwright import show
-from spanwright.cli.feed import documents_in, typed
-from spanwright.cli.options import Device, Model, Precision, Settings, Threads, opened
+from spanwright.cli.feed import Feed, documents_in, typed
+from spanwright.cli.options import Device, Model, Precision, Settings, Threads, data_of, opened
 from spanwright.types import Document, SpanwrightError
 
 Format = Literal["jsonl", "conll", "tree", "html"]
@@ -26,12 +26,15 @@ def predict(
     jsonl: Annotated[
         bool, typer.Option("--jsonl", help='Each line is {"text": ...} or {"tokens": [...]}; .jsonl files always are.')
     ] = False,
+    word_column: Annotated[int | None, typer.Option(help="CoNLL: column of the words; default as in training.")] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave bad records out instead of failing.")] = False,
     settings: Settings = None,
     device: Device = "auto",
     precision: Precision = "fp32",
     threads: Threads = None,
 ) -> None:
-    """Tag text. A file is one text, unless --lines or --jsonl says otherwise; those are tagged as they are read.
+    """Tag text. A file is one text, unless --lines or --jsonl says otherwise; those are tagged as they
+    come, some hundred sentences at a time. Bad records are listed when all the others are answered.
 
     Example: `spanwright predict models/genia --text "IL-2 gene expression" --format tree`
     """
@@ -39,13 +42,20 @@ def predict(
         raise SpanwrightError("--text was given together with a file, --lines or --jsonl. Give one or the other.")
     if lines and jsonl:
         raise SpanwrightError("--lines and --jsonl exclude each other: a line is a text, or it is a JSON object.")
-    if not text and file is None and sys.stdin.isatty():
+    if not text and file is None and sys.stdin is not None and sys.stdin.isatty():
         raise SpanwrightError("nothing to tag. Expected a file, - for standard input, or --text.")
     source = file or "-"
-    if not text and source != "-" and not Path(source).is_file():
-        raise SpanwrightError(f"there is no file {source}. To tag the words themselves, use --text.")
+    if source == "-" and not text and sys.stdin is None:
+        raise SpanwrightError("standard input is closed. Expected a file, - for an open standard input, or --text.")
+    if not text and source != "-" and (not Path(source).exists() or Path(source).is_dir()):
+        what = f"{source} is a folder" if Path(source).is_dir() else f"there is no file {source}"
+        raise SpanwrightError(f"{what}. Expected a file; to tag the words themselves, use --text.")
     tagger = opened(model, settings or [], device, precision, threads)
-    given = [tagger.read(typed(one)) for one in text] if text else documents_in(source, tagger.read, lines, jsonl)
+    if text:
+        given: Iterable[Document] = [tagger.read(typed(one)) for one in text]
+    else:
+        column = data_of(model).word_column if word_column is None else word_column
+        given = documents_in(source, Feed(tagger.read, lines, jsonl, column, skip_bad))
     for part in written(tagger.stream(given), output_format):
         print(part)
 

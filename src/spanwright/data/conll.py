@@ -65,6 +65,10 @@ class ConllReader:
         for number, line in lines:
             if line is None:
                 self._now.good = False
+            elif "\r" in line:
+                where = f"{self._file}:{number}"
+                self._bad.add(where, "a carriage return within the line", "lines that end in LF or CR LF")
+                self._now.good = False
             elif not line.strip(" \t"):
                 yield from self._finished()
             elif line == DOCUMENT or line.startswith((DOCUMENT + " ", DOCUMENT + "\t")):

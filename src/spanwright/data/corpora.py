@@ -27,7 +27,7 @@ def find_corpus(name_or_path: str | Path, split: str = "train") -> Path:
     """
     path = Path(name_or_path)
     folder = _folder(name_or_path)
-    if folder is None and path.is_file():
+    if folder is None and path.exists() and not path.is_dir():  # a file, or a pipe
         return path
     folder = folder or path
     if not folder.is_dir():

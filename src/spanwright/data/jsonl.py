@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from math import isfinite
+from math import inf
 from typing import Any, NoReturn
 
 from spanwright.data.findings import BadRecord, shown
@@ -133,9 +133,12 @@ def _entity(item: object, length: int, unit: str) -> tuple[int, int, str, float]
         raise BadRecord(f"entity {shown(item)} has no {unit}", "start < end (end is exclusive)")
     if start < 0 or end > length:
         raise BadRecord(f"entity {shown(item)} lies outside the {length} {unit}", f"0 <= start < end <= {length}")
-    if isinstance(score, bool) or not isinstance(score, (int, float)) or not isfinite(score):
+    if isinstance(score, bool) or not isinstance(score, (int, float)) or not -inf < score < inf:
         raise BadRecord(f"entity {shown(item)} has the score {shown(score)}", "a number")
-    return start, end, label, float(score)
+    try:
+        return start, end, label, float(score)
+    except OverflowError:
+        raise BadRecord(f"entity {shown(item)} has a score of {len(str(score))} digits", "a number") from None
 
 
 def _words(value: object, key: str) -> tuple[str, ...]:

@@ -135,7 +135,7 @@ class Reader(Iterator[Sentence]):
         if self.bad and not (self._how.skip_bad and self.count):
             mend = "mend them, or leave such records out (skip_bad, --skip-bad)"
             advice = mend if self.count else "no good sentence is left"
-            raise BadData(f"{_number(self.bad, 'bad record{}')} in {self.name}:\n{self.bad}\n{advice}", self.bad)
+            raise BadData(f"{number_of(self.bad, 'bad record{}')} in {self.name}:\n{self.bad}\n{advice}", self.bad)
         if not self.count:
             raise BadData(f"{self.name} is empty; expected at least one sentence ({HOLDS[kind]})", self.bad)
         for findings, what in (
@@ -144,7 +144,7 @@ class Reader(Iterator[Sentence]):
             (self.mended, "illegal tag{} mended as conlleval does"),
         ):
             if findings:
-                self._how.tell(f"{self.name}: {_number(findings, what)}\n{findings}")
+                self._how.tell(f"{self.name}: {number_of(findings, what)}\n{findings}")
 
 
 def read(
@@ -220,6 +220,6 @@ def _first_line(lines: Lines) -> tuple[str, Lines]:
     return "", iter(passed)
 
 
-def _number(findings: Findings, what: str) -> str:
+def number_of(findings: Findings, what: str) -> str:
     """``"bad record{}"`` -> "3 bad records"."""
     return f"{len(findings)} {what.format('' if len(findings) == 1 else 's')}"
