@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "spanwright"
 # From the ground up. A module may import its own floor and those below; a package stands for all modules in it.
 FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"types", "terminal"}),
-    frozenset({"text", "select", "data", "evaluate", "config", "show"}),
+    frozenset({"text", "select", "data", "evaluate", "resample", "config", "show"}),
     frozenset({"pieces", "pretrained", "batch", "nn"}),
     frozenset({"head"}),
     frozenset({"encoder", "heads"}),
