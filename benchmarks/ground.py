@@ -1,7 +1,8 @@
-"""A trained model as a row of docs/results/ground.json, its test predictions beside it, and the table anew.
+"""A trained model as a row of docs/results/ground.json, its test predictions beside it.
 
     python benchmarks/ground.py models/genia-spanner
     python benchmarks/ground.py models/genia-bundle --head bl-seqner --set output=seqner
+    python benchmarks/results.py                             # then the tables of docs/RESULTS.md
 
 Predictions hold no text: they follow the order of the corpus's test split, which whoever repeats an analysis has.
 """
@@ -10,57 +11,84 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from spanwright.cli.measure import gold_of, measured, save_rows
 from spanwright.cli.options import opened
-from spanwright.config import Recipe, load_recipe
+from spanwright.config import Recipe, load_recipe, recipe_to_dict, to_dict
+from spanwright.heads import head_class
+from spanwright.prepare import read_splits
+from spanwright.resample import f1_interval
+from spanwright.types import Entity
 
-RESULTS = Path(__file__).parents[1] / "docs" / "results"
-TABLE, ROWS = RESULTS / "ground.md", RESULTS / "ground.json"
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "docs" / "results"
 NAMES = {"bundle": "bl-spanner"}  # the paper's name for what the default output answers
 
 
-def row_of(folder: Path, head: str, recipe: Recipe, options: list[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def row_of(
+    folder: Path, head: str, recipe: Recipe, options: list[str], device: str
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The row, and what the model found in each test sentence."""
-    tagger = opened(str(folder), options, "cpu", "fp32", 1)
+    tagger = opened(str(folder), options, device, "fp32", 1)
     gold = gold_of(tagger, str(folder), recipe.data.train, "test", {}, print)
-    report, found = measured(tagger, gold)
+    report, measured_rows = measured(tagger, gold)
+    found = [{name: row[name] for name in ("doc", "predicted") if name in row} for row in measured_rows]
+    sure = f1_interval(gold, [entities_of(row) for row in found])
+    changed = changes(recipe)
     told = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    train = f"spanwright train recipes/{recipe.data.train}/{recipe.head_name}.toml --output {folder.name}"
-    scoring = f"python benchmarks/ground.py {folder.name} --head {head}" + "".join(f" --set {o}" for o in options)
     row = {
         "corpus": recipe.data.train, "head": head, "encoder": recipe.encoder.name, "seed": recipe.run.seed,
         "epochs": told["epochs"], "best_epoch": told["best_epoch"], "train_sentences": told["train_sentences"],
         "precision": round(100 * report.micro.precision, 2), "recall": round(100 * report.micro.recall, 2),
-        "f1": round(100 * report.micro.f1, 2), "minutes": round(told["core_minutes"], 1),
+        "f1": round(100 * sure.value, 2), "f1_low": round(100 * sure.low, 2), "f1_high": round(100 * sure.high, 2),
+        "resampled": f"{sure.units} {sure.unit}", "minutes": round(told["core_minutes"], 1), "device": told["device"],
         "dev_f1": [round(100 * f1, 2) for f1 in told["dev_f1"]],
-        "command": f"{train} && {scoring}",
+        "predictions": f"predictions/{name_of(head, recipe, changed)}",
+        "command": command_of(folder, head, recipe, changed, options),
     }  # fmt: skip
-    return row, [{name: sentence[name] for name in ("doc", "predicted") if name in sentence} for sentence in found]
+    return row, found
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown, one line a row; the command that makes each stands below."""
-    lines = [
-        "# Ground results",
-        "",
-        "Written by `benchmarks/ground.py`; exact match on all nested gold of the test split, scores of one seed each. "
-        "Of a bundle, both rows are outputs of one training, whose best epoch is chosen by SpanNER's dev F1. Minutes "
-        "are core-minutes (CPU time of one thread) of training with dev evaluation, on a machine with other work too. "
-        "Best epoch by dev F1.",
-        "",
-        "| corpus | head | encoder | seed | epochs | best | sentences | P | R | F1 | minutes |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    shown = ("corpus", "head", "encoder", "seed", "epochs", "best_epoch", "train_sentences")
-    for row in rows:
-        scores = [f"{row[name]:.2f}" for name in ("precision", "recall", "f1")]
-        lines.append("| " + " | ".join([*(str(row[name]) for name in shown), *scores, str(row["minutes"])]) + " |")
-    curves = [f"- {row['corpus']} {row['head']}: {', '.join(f'{f1:.2f}' for f1 in row['dev_f1'])}" for row in rows]
-    commands = [f"    {row['command']}" for row in rows]
-    return "\n".join([*lines, "", "Dev F1 after each epoch:", "", *curves, "", "Commands:", "", *commands, ""])
+def entities_of(row: dict[str, Any]) -> list[Entity]:
+    return [Entity(one["start"], one["end"], one["label"], one["score"]) for one in row["predicted"]]
+
+
+def changes(recipe: Recipe) -> dict[str, Any]:
+    """The settings in which a training departed from the recipe of its corpus and head."""
+    written = load_recipe(ROOT / "recipes" / recipe.data.train / f"{recipe.head_name}.toml")
+    train, _, _ = read_splits(recipe, lambda _: None)
+    found = to_dict(head_class(recipe.head_name).fit(written.head_config(), train))  # a width that the data decide
+    usual = dict(flat(recipe_to_dict(replace(written, head_table=found))))
+    return {key: value for key, value in flat(recipe_to_dict(recipe)) if usual[key] != value}
+
+
+def flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{above}{key}.")
+        else:
+            yield above + key, value
+
+
+def name_of(head: str, recipe: Recipe, changed: Mapping[str, Any]) -> str:
+    """The predictions' file, such as ``genia-seqner-seed1-limit2000.jsonl.gz``."""
+    marks = [f"{key.rpartition('.')[2]}{value}" for key, value in changed.items() if key != "run.seed"]
+    return "-".join([recipe.data.train, head, f"seed{recipe.run.seed}", *marks]) + ".jsonl.gz"
+
+
+def command_of(folder: Path, head: str, recipe: Recipe, changed: Mapping[str, Any], options: list[str]) -> str:
+    """What makes the row again, from the corpus to the score."""
+    model = f"models/{folder.name}"
+    settings = "".join(
+        f" {key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in changed.items()
+    )
+    train = f"spanwright train recipes/{recipe.data.train}/{recipe.head_name}.toml{settings} --output {model}"
+    answer = "".join(f" --set {option}" for option in options)
+    return f"{train} && python benchmarks/ground.py {model} --head {head}{answer}"
 
 
 def main() -> None:
@@ -70,20 +98,20 @@ def main() -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="as `spanwright evaluate` has it"
     )
+    parser.add_argument("--device", default="cpu", help="where the test split is tagged")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the row and the predictions")
     asked = parser.parse_args()
     recipe = load_recipe(asked.model / "recipe.toml")
     head = asked.head or NAMES.get(recipe.head_name, recipe.head_name)
-    row, found = row_of(asked.model, head, recipe, asked.set)
-    name = f"{row['corpus']}-{head}-seed{row['seed']}"
-    (RESULTS / "predictions").mkdir(parents=True, exist_ok=True)
-    save_rows(RESULTS / "predictions" / f"{name}.jsonl.gz", found)
-    rows = json.loads(ROWS.read_text(encoding="utf-8")) if ROWS.exists() else []
-    same = ("corpus", "head", "encoder", "seed")
-    rows = [other for other in rows if any(other[key] != row[key] for key in same)] + [row]
-    rows.sort(key=lambda row: [str(row[key]) for key in same])
-    ROWS.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    TABLE.write_text(table(rows), encoding="utf-8")
-    print(f"{row['corpus']} {head}: P {row['precision']} R {row['recall']} F1 {row['f1']}")
+    row, found = row_of(asked.model, head, recipe, asked.set, asked.device)
+    (asked.results / "predictions").mkdir(parents=True, exist_ok=True)
+    save_rows(asked.results / row["predictions"], found)
+    file = asked.results / "ground.json"
+    rows = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    rows = [other for other in rows if other["predictions"] != row["predictions"]] + [row]
+    rows.sort(key=lambda row: str(row["predictions"]))
+    file.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    print(f"{row['corpus']} {head} seed {row['seed']}: P {row['precision']} R {row['recall']} F1 {row['f1']}")
 
 
 if __name__ == "__main__":

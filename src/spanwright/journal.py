@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from spanwright.evaluate import Report
 
 if TYPE_CHECKING:
+    import torch
     from accelerate import Accelerator
 
     from spanwright.checkpoint import Progress as State
@@ -130,7 +131,8 @@ class Journal:
         )
         content = {
             "split": name, "train_sentences": n_sentences, "best_epoch": state.best_epoch, "epochs": state.epoch,
-            "dev_f1": state.history, "core_minutes": state.core_seconds / 60, "scores": report.to_dict(),
+            "dev_f1": state.history, "core_minutes": state.core_seconds / 60,
+            "device": device_name(self.accelerator.device), "scores": report.to_dict(),
         }  # fmt: skip
         partial = path.with_suffix(".partial")
         partial.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -148,3 +150,10 @@ class Journal:
     def _track(self, values: Mapping[str, float], step: int) -> None:
         if self.tracked:
             self.accelerator.log(dict(values), step=step)
+
+
+def device_name(device: torch.device) -> str:
+    """``cpu``, or the make of the accelerator."""
+    import torch
+
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
