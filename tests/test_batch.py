@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,6 +73,12 @@ def test_padding_by_kind_of_number() -> None:
     assert padded["i"].tolist() == [[[1, 2], [-1, -1]], [[0, -1], [0, -1]]]
     assert padded["f"].tolist() == [[0.5], [0.0]] and padded["f"].dtype == torch.float32
     assert padded["b"].tolist() == [[True], [False]]
+
+
+def test_unsigned_integers_are_refused() -> None:
+    """-1 has no place among them, and 0 would be read as a class."""
+    with pytest.raises(TypeError, match=r"uint8.*signed"):
+        pad_targets([{"tags": np.array([1, 2], np.uint8)}, {"tags": np.array([1], np.uint8)}])
 
 
 def test_keys_are_int64_and_differ() -> None:

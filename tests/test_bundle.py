@@ -11,10 +11,10 @@ from toy_heads import ToyInference
 from spanwright import heads
 from spanwright.config import from_dict, to_dict
 from spanwright.encoder import tiny_encoder
-from spanwright.head import Inference, States
+from spanwright.head import States
 from spanwright.heads.bundle import Bundle, BundleInference
 from spanwright.heads.seqner import SeqNER
-from spanwright.heads.spanner import SpanNER
+from spanwright.heads.spanner import SpanInference, SpanNER
 from spanwright.tagger import Tagger
 from spanwright.types import Entity, Labels, Sentence, SpanwrightError
 
@@ -152,14 +152,14 @@ def test_a_bundle_within_a_bundle() -> None:
     assert set(bundle.targets(GOLD)) == {"pair.seqner.tags", "pair.spanner.spans", "toy.gold"}
     losses = bundle.loss(states(n_prefix=1), batch_of(bundle))
     assert {name for name in losses if name.startswith("pair")} == {"pair.seqner.seqner", "pair.spanner.spanner"}
-    assert bundle.inference == Inference(0.5, "nested")
+    assert bundle.inference == SpanInference(0.5, "nested")
 
 
 def test_inference_is_the_output_childs_unless_overridden() -> None:
     bundle = paper()
-    assert bundle.inference == Inference(0.5, "nested")
+    assert bundle.inference == SpanInference(0.5, "nested")
     bundle.set_inference(overlap="flat")
-    assert bundle.inference == Inference(0.5, "flat")
+    assert bundle.inference == SpanInference(0.5, "flat")
     bundle.set_inference(output="seqner", threshold=0.3, overlap=None)
     assert (bundle.inference.threshold, bundle.inference.overlap) == (0.3, "flat")
     assert isinstance(bundle.output, SeqNER)
@@ -183,6 +183,14 @@ def test_an_option_that_only_the_output_child_has_is_that_childs() -> None:
     assert candidates == {entity for entity in all_of_them if entity.score > 0.7} != all_of_them
     with pytest.raises(SpanwrightError, match="'floor' cannot be changed"):
         tagger.with_options(output="seqner").with_options(floor=0.1)
+
+
+def test_a_new_output_decides_which_options_there_are() -> None:
+    tagger = Tagger(tiny_encoder(), Bundle(config_of("toy", toy={}, seqner={}), LABELS, 32, 32))
+    with pytest.raises(SpanwrightError, match="'floor' cannot be changed"):
+        tagger.with_options(output="seqner", floor=0.1)
+    tags = tagger.with_options(output="seqner")
+    assert tags.with_options(floor=0.1, output="toy").head.inference == ToyInference(floor=0.1)
 
 
 def test_fit_is_the_childrens() -> None:
@@ -221,6 +229,8 @@ def test_config_survives_a_table_with_every_setting_written_out() -> None:
         ({"heads": {"a.b": {"name": "seqner"}}}, r'head\.heads\."a\.b": expected letters'),
         ({"heads": {"items": {"name": "seqner"}}}, r'head\.heads\."items": expected'),
         ({"inference": {"overlap": "both"}}, r"head\.inference\.overlap"),
+        ({"inference": {"threshold": 5.0}}, r"head\.inference\.threshold = 5\.0: expected"),
+        ({"inference": {"threshold": -0.1}}, r"head\.inference\.threshold = -0\.1: expected"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_its_place(table: dict, message: str) -> None:

@@ -162,6 +162,19 @@ def weights_of_all(emissions: Tensor, moves: Tensor, start: Tensor) -> dict[tupl
     return weights
 
 
+def test_dropout_acts_in_training_alone() -> None:
+    one, given = head(dropout=0.5), states([5, 3])
+    targets = {"tags": torch.tensor([[0, 1, 2, 0, 3], [0, 0, 1, -1, -1]])}
+    losses = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        losses.append(one.loss(given, targets)["seqner"][0].item())
+    assert losses[0] != losses[1]
+    one.eval()
+    first, second = (one.loss(given, targets)["seqner"][0].item() for _ in range(2))
+    assert first == second != losses[0]
+
+
 def test_padding_yields_no_entity() -> None:
     for tagging in ("softmax", "crf"):
         tagger = head(tagging=tagging)

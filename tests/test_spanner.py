@@ -15,7 +15,7 @@ from torch import Tensor
 
 from spanwright.config import from_dict, to_dict
 from spanwright.head import States
-from spanwright.heads.spanner import FLOOR, SpanNER, covering_width
+from spanwright.heads.spanner import FLOOR, SpanInference, SpanNER, covering_width
 from spanwright.select import select
 from spanwright.types import Entity, Labels, Sentence, SpanwrightError
 
@@ -199,6 +199,21 @@ def test_decode_lists_each_candidate_above_the_floor_with_its_probability() -> N
     assert next(iter(second)).score == pytest.approx(1.0)
 
 
+def test_the_papers_rule_takes_a_spans_most_probable_type_and_no_other() -> None:
+    """Eq. (17): "the highest response", however low it is; the span is no entity where that of None is."""
+    probabilities = torch.full((1, 3, 2, 4), 1e-6)
+    probabilities[:, :, :, 0] = 1.0
+    probabilities[0, 0, 1] = torch.tensor([0.3, 0.1, 0.4, 0.2])
+    probabilities[0, 1, 0] = torch.tensor([0.4, 0.3, 0.2, 0.1])
+    probabilities[0, 2, 0] = torch.tensor([0.2, 0.25, 0.25, 0.3])
+    inference = SpanInference(threshold=0.0, overlap="flat", types="best")
+    (found,) = head(max_width=2, inference=inference).decode({"scores": probabilities.log()}, [3])
+    assert {(e.start, e.end, e.label) for e in found} == {(0, 2, "Y"), (2, 3, "Z")}
+    assert [e.score for e in found if e.label == "Y"] == pytest.approx([0.4])
+    anything = torch.full((1, 1, 1, 4), float("nan"))
+    assert head(max_width=1, inference=inference).decode({"scores": anything}, [1]) == [frozenset()]
+
+
 @pytest.mark.parametrize("case", GOLDEN["overlap_removal"])
 def test_flat_output_keeps_the_highest_probability_greedily(case: dict) -> None:
     spans = [(start, end + 1, probability) for start, end, probability in case["spans"]]
@@ -212,9 +227,29 @@ def test_flat_output_keeps_the_highest_probability_greedily(case: dict) -> None:
     assert kept == case["greedy_highest_probability"]
 
 
+def test_dropout_acts_in_training_alone() -> None:
+    one, given = head(dropout=0.5), states([5, 3])
+    targets = {"spans": padded([[[0, 2, 1]], [[1, 2, 2]]]), "key": torch.tensor([1, 2])}
+    losses = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        losses.append(one.loss(given, targets)["spanner"][0].item())
+    assert losses[0] != losses[1]
+    one.eval()
+    first, second = (one.loss(given, targets)["spanner"][0].item() for _ in range(2))
+    assert first == second != losses[0]
+
+
 @pytest.mark.parametrize(
     "settings",
-    [{"representation": "maximum"}, {"max_width": -1}, {"negatives": 0}, {"width_size": 0}, {"dropout": 1.0}],
+    [
+        {"representation": "maximum"},
+        {"max_width": -1},
+        {"negatives": 0},
+        {"width_size": 0},
+        {"dropout": 1.0},
+        {"inference": {"types": "all"}},
+    ],
 )
 def test_settings_that_make_no_sense_are_refused_by_name(settings: dict) -> None:
     with pytest.raises(SpanwrightError, match=rf"head\.{next(iter(settings))}.*expected"):

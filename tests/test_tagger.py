@@ -64,6 +64,16 @@ def test_batches_change_nothing(head: str) -> None:
     same(beside[:1], alone[:1])
 
 
+def test_what_is_drawn_changes_with_the_seed_the_epoch_and_the_sentence_alone() -> None:
+    one = tagger()
+    examples = [one.example(sentence, index) for index, sentence in enumerate(sentences(3))]
+    keys = {
+        (seed, epoch): one.batch(examples, seed, epoch).targets["key"].tolist() for seed in (1, 2) for epoch in (0, 1)
+    }
+    assert len({key for batch in keys.values() for key in batch}) == 12
+    assert one.batch(examples[::-1], 1, 1).targets["key"].tolist() == keys[1, 1][::-1]
+
+
 def test_a_string_a_list_and_words() -> None:
     one = tagger()
     document = one("Ann 😀 went to Rome. Bo stayed home.")

@@ -50,6 +50,8 @@ def pad_targets(targets: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Tensor
 
 def pad_arrays(arrays: Sequence[np.ndarray]) -> Tensor:
     """Integers are padded with -1, floats with 0, booleans with False."""
+    if np.issubdtype(arrays[0].dtype, np.unsignedinteger):
+        raise TypeError(f"targets of {arrays[0].dtype} cannot be padded with -1: expected signed integers")
     shape = np.max([array.shape for array in arrays], axis=0).astype(int)
     fill = -1 if np.issubdtype(arrays[0].dtype, np.signedinteger) else 0
     stacked = np.full((len(arrays), *shape), fill, dtype=arrays[0].dtype)

@@ -15,6 +15,7 @@ from spanwright.encoder import build_encoder
 from spanwright.folder import load, widened
 from spanwright.heads import build_head, head_class, name_of
 from spanwright.long import training_parts
+from spanwright.select import select
 from spanwright.tagger import Tagger, TextTokenizer
 from spanwright.text import TextRule
 from spanwright.types import Labels, Sentence, SpanwrightError
@@ -190,6 +191,14 @@ def say_what_is_lost(tagger: Tagger, train: list[Sentence], short: list[Sentence
                 f"{lost.total()} of {n_gold} training entities ({100 * lost.total() / n_gold:.1f} %) are beyond "
                 f"{f'the head {name}' if name else 'this head'} and are not taught (too wide, or overlapping); such "
                 f"gold still counts in recall. By width in words: {listed_widths(lost)}"
+            )
+        overlap = head.inference.overlap
+        taught = [head.representable(sentence) for sentence in short]
+        beyond = sum(len(entities - select(entities, overlap)) for entities in taught)
+        if beyond:
+            say(
+                f"{beyond} more are taught but cannot be answered beside others with "
+                f'{f"heads.{name}." if name else ""}inference.overlap = "{overlap}"'
             )
 
 

@@ -85,15 +85,18 @@ class Tagger:
 
     def with_options(self, **options: Any) -> Tagger:
         """The same weights with other choices: ``threshold=0.7``, ``overlap="flat"``, a bundle's ``output``."""
-        known = [field.name for field in fields(self.head.inference)]
-        known += [field.name for field in fields(self.head.config.inference) if field.name not in known]
-        for name in options:
-            if name not in known:
-                raise SpanwrightError(f"{name!r} cannot be changed after training; what can: {', '.join(known)}")
         twin = copy.copy(self)
         twin.network = copy.copy(self.network)
         twin.network._modules = dict(self.network._modules, head=copy.copy(self.head))
-        twin.head.set_inference(**options)
+        own = [field.name for field in fields(self.head.config.inference)]
+        # The head's own first: a bundle's `output` decides which others there are.
+        twin.head.set_inference(**{name: value for name, value in options.items() if name in own})
+        known = [field.name for field in fields(twin.head.inference)]
+        known += [name for name in own if name not in known]
+        for name in options:
+            if name not in known:
+                raise SpanwrightError(f"{name!r} cannot be changed after training; what can: {', '.join(known)}")
+        twin.head.set_inference(**{name: value for name, value in options.items() if name not in own})
         return twin
 
     # ------------------------------------------------------------------------------------------ words to batches

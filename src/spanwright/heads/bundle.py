@@ -39,6 +39,11 @@ class BundleInference:
     threshold: float | None = None
     overlap: Overlap | None = None
 
+    def __post_init__(self) -> None:
+        check_choices(self)
+        if self.threshold is not None:
+            Inference(threshold=self.threshold)  # its range is checked there
+
 
 class Bundle(Head):
     """Each child sees the words, its own prefix and its own targets; only the output child runs at inference."""
@@ -54,7 +59,6 @@ class Bundle(Head):
         def __post_init__(self) -> None:
             check_names(self)
             check_weights(self)
-            check_choices(self.inference)
             resolved = {name: spec_of(head, child) for name, (head, child) in children_of(self).items()}
             object.__setattr__(self, "heads", resolved)  # every setting written out
 

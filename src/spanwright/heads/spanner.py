@@ -18,8 +18,8 @@ Deviations
       paper gives the rate but not the place.
     - An entity wider than epsilon is no positive and no negative; one span with two labels is taught the first in the
       order of the labels. `representable` leaves the rest out, recall does not.
-    - An answer must have a probability of 0.5, where the paper takes the most probable type; nested entities
-      are kept by default (the paper's data are flat: ``inference.overlap = "flat"`` is its greedy rule).
+    - An answer must have a probability of 0.5, where the paper takes the most probable type, and nested entities are
+      kept (its data are flat). Its own rules: ``inference = { types = "best", threshold = 0, overlap = "flat" }``.
 """
 
 from __future__ import annotations
@@ -49,6 +49,11 @@ FLOOR = 0.05  # candidates with a lower probability are not worth listing
 IMPOSSIBLE = -1e4  # the logit of a type where there is no span; finite, and fits half precision
 
 
+@dataclass(frozen=True)
+class SpanInference(Inference):
+    types: Literal["any", "best"] = "any"  # of a span: all types above the threshold; the one that beats None and all
+
+
 class SpanNER(Head):
     """Classifies all spans of up to `max_width` words. Nested."""
 
@@ -59,7 +64,7 @@ class SpanNER(Head):
         width_size: int = 25
         negatives: int = 100  # a sentence, at most
         dropout: float = 0.1
-        inference: Inference = field(default_factory=lambda: Inference(threshold=0.5, overlap="nested"))
+        inference: SpanInference = field(default_factory=SpanInference)
 
         def __post_init__(self) -> None:
             check_choices(self)
@@ -172,7 +177,11 @@ class SpanNER(Head):
     @torch.no_grad()
     def decode(self, scores: Mapping[str, Tensor], lengths: Sequence[int]) -> list[frozenset[Entity]]:
         probabilities = scores["scores"].detach().cpu().float().softmax(3).numpy()  # Eq. (17)  [B, N, W, m+1]
-        candidates = probabilities[:, :, :, 1:] > FLOOR
+        if self.config.inference.types == "best":
+            best = probabilities.argmax(3)[..., None]  # "the highest response"
+            candidates = best == np.arange(1, probabilities.shape[3])
+        else:
+            candidates = probabilities[:, :, :, 1:] > FLOOR
         rows, starts, widths, types = np.nonzero(candidates)
         found = probabilities[:, :, :, 1:][candidates].tolist()
         sentences: list[list[Entity]] = [[] for _ in lengths]
