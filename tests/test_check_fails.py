@@ -161,6 +161,76 @@ class ClaimsAll(Toy):
         return frozenset(entity for entity in sentence.entities if len(entity) <= 4)
 
 
+class ForgetsNeighbours(Toy):
+    """Answers the first sentence of a batch alone; its scores are right."""
+
+    def decode(self, scores: Mapping[str, Tensor], lengths: Sequence[int]) -> list[frozenset[Entity]]:
+        found = super().decode(scores, lengths)
+        return [*found[:1], *(frozenset() for _ in found[1:])]
+
+
+class CountIsLearnt(Toy):
+    """Its count depends on the weights."""
+
+    def loss(self, states: States, targets: Mapping[str, Tensor]) -> Losses:
+        total, count = super().loss(states, targets)["spans"]
+        return {"spans": (total, count + 0 * self.score.bias.sum())}
+
+
+class CountsInHalf(Toy):
+    """Adds up its count in bf16, which knows no 257."""
+
+    def loss(self, states: States, targets: Mapping[str, Tensor]) -> Losses:
+        total, count = super().loss(states, targets)["spans"]
+        return {"spans": (total, count.to(self.score(self.first(states.words)).dtype).float())}
+
+
+class RoughSum(Toy):
+    """Its exponentials leave bf16 far from the sum that they have in fp32."""
+
+    def loss(self, states: States, targets: Mapping[str, Tensor]) -> Losses:
+        total, count = super().loss(states, targets)["spans"]
+        rough = self.first(states.words).dtype == torch.bfloat16
+        return {"spans": (total * (2 if rough else 1), count)}
+
+
+class InfiniteGradient(Toy):
+    """The root of a difference that is zero: its value is finite, its gradient is not."""
+
+    def loss(self, states: States, targets: Mapping[str, Tensor]) -> Losses:
+        total, count = super().loss(states, targets)["spans"]
+        return {"spans": (total + (self.score.bias - self.score.bias.detach()).sum().abs().sqrt(), count)}
+
+
+class NoLoss(Toy):
+    """Gives no loss where there is no entity."""
+
+    def loss(self, states: States, targets: Mapping[str, Tensor]) -> Losses:
+        return super().loss(states, targets) if targets["gold"].any() else {}
+
+
+class InventsGold(Toy):
+    """Says that it represents an entity that nobody annotated."""
+
+    def representable(self, sentence: Sentence) -> frozenset[Entity]:
+        return super().representable(sentence) | {Entity(0, 1, self.labels[0])}
+
+
+class RepresentsNothing(Toy):
+    """Gives up every entity, and so answers perfectly what is left."""
+
+    def representable(self, sentence: Sentence) -> frozenset[Entity]:
+        return frozenset()
+
+
+class DrawsItsAnswer(Toy):
+    """The same scores after loading, another answer."""
+
+    def decode(self, scores: Mapping[str, Tensor], lengths: Sequence[int]) -> list[frozenset[Entity]]:
+        found = super().decode(scores, lengths)
+        return [frozenset(replace(entity, score=float(torch.rand(()))) for entity in entities) for entities in found]
+
+
 class LearnsNothing(Toy):
     """Is told that nothing is an entity."""
 
@@ -182,17 +252,27 @@ BROKEN: list[tuple[type[Head], str, str]] = [
     (OrderedTargets, "targets", "ends differs"),
     (ListTargets, "targets", "list"),
     (IdleParameter, "gradients", "idle.weight"),
+    (InfiniteGradient, "gradients", "is not finite"),
     (NoEntityNoNumber, "finite", "spans = "),
+    (NoLoss, "finite", "no loss at all"),
+    (InfiniteGradient, "finite", "a gradient is not finite"),
     (LossOfPlace, "additive", "one by one"),
     (LossOfPadding, "additive", "one by one"),
     (HalfSums, "bf16", "bfloat16"),
+    (CountIsLearnt, "bf16", "has a gradient"),
+    (CountsInHalf, "bf16", "spans counts"),
+    (RoughSum, "bf16", "spans sums to"),
     (ScoreAboveOne, "candidates", "score 2.0"),
     (RunsIntoPadding, "candidates", "words"),
     (SeesPadding, "independent", "spans is off by"),
     (SeesNeighbours, "independent", "spans is off by"),
+    (ForgetsNeighbours, "independent", "alone, [] in a batch"),
     (ForgetsTable, "save", "spans differs after loading"),
+    (DrawsItsAnswer, "save", "before,"),
     (OneTooFar, "oracle", "for the gold"),
     (ClaimsAll, "oracle", "for the gold"),
+    (InventsGold, "oracle", "representable adds"),
+    (RepresentsNothing, "oracle", "is not representable"),
     (LearnsNothing, "overfit", "steps"),
     (LoopsOverWords, "export", ""),
 ]
@@ -210,6 +290,21 @@ def test_a_broken_head_is_refused(head: type[Head], law: str, seen: str, monkeyp
     message = str(refusal.value)
     assert message.startswith(f"{head.__name__} breaks the law {law!r}.")
     assert seen in message.split("Seen: ")[1]
+
+
+class Timid(Toy):
+    """Sure that nothing is an entity until it is taught otherwise, as many detectors are."""
+
+    def __init__(self, config: Any, labels: Labels, width: int, input_width: int) -> None:
+        super().__init__(config, labels, width, input_width)
+        nn.init.constant_(self.score.bias, -8.0)
+
+
+def test_a_head_that_proposes_nothing_untrained_is_trained_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_head(Timid, oracle=toy_oracle, nested=True, laws=["independent"])
+    monkeypatch.setattr("spanwright.check.laws.SCHOOL_STEPS", 1)
+    with pytest.raises(AssertionError, match="not even after 1 steps of training"):
+        check_head(Timid, oracle=toy_oracle, nested=True, laws=["independent"])
 
 
 def test_every_law_has_been_broken() -> None:

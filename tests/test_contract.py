@@ -69,7 +69,9 @@ def bundle(output: str) -> Trial:
 
 TRIALS = {
     "seqner": seqner(),
+    "seqner-strict": seqner(repair="strict"),
     "seqner-crf": seqner(tagging="crf"),
+    "seqner-crf-discard": seqner(tagging="crf", repair="discard"),
     "spanner": spanner(),
     "spanner-boundary": spanner(representation="boundary"),
     "spanner-pooling": spanner(representation="pooling"),
@@ -99,6 +101,13 @@ def test_head(trial: str, law: str) -> None:
 @pytest.mark.parametrize("law", [law for law in LAWS if law not in SLOW and law != "overfit"])
 def test_head_with_prefix(law: str) -> None:
     check_head(Toy, ToyConfig(hints=2), oracle=toy_oracle, nested=True, laws=[law])
+
+
+@pytest.mark.parametrize("law", [law for law in LAWS if law not in SLOW and law != "overfit"])
+@pytest.mark.parametrize("trial", ["seqner-strict", "seqner-crf", "spanner"])
+def test_head_with_one_label(trial: str, law: str) -> None:
+    held = TRIALS[trial]
+    check_head(held.head, held.config, oracle=held.oracle, labels=("A",), nested=held.nested, laws=[law])
 
 
 @pytest.mark.parametrize("law", BUNDLE_LAWS)

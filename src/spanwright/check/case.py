@@ -55,7 +55,7 @@ class Case:
 def make_case(
     head_class: type[Head], config: Any, *, labels: Sequence[str], oracle: Oracle | None = None, nested: bool = False
 ) -> Case:
-    sentences = (*random_sentences(64, labels), long_sentence(labels))
+    sentences = (*random_sentences(64, labels), *tangled_sentences(labels), long_sentence(labels))
     config = head_class.fit(head_class.Config() if config is None else config, sentences)
     return Case(head_class, config, Labels(labels), sentences, oracle, nested)
 
@@ -87,6 +87,18 @@ def random_sentences(count: int, labels: Sequence[str], seed: int = 0, longest: 
     """Sentences of 1 to `longest` words, entities of 1 to 5 words, nested but never crossing; always the same."""
     draw = random.Random(seed)
     return [_random_sentence(draw, draw.randint(1, longest), labels, f"random-{seed}-{i}") for i in range(count)]
+
+
+def tangled_sentences(labels: Sequence[str]) -> list[Sentence]:
+    """What real corpora have here and there: crossing entities, and two labels on one span."""
+    a, b = labels[0], labels[-1]
+    golds = {
+        "crossing": [Entity(0, 3, a), Entity(2, 5, b)],
+        "twice": [Entity(1, 3, label) for label in labels],
+        "both": [Entity(0, 4, a), Entity(2, 6, b), Entity(1, 3, a), *(Entity(6, 7, label) for label in labels)],
+    }
+    words = ("ab", "cde", "f", "ghi", "jk", "lmnop", "a", "bc")
+    return [Sentence(words, frozenset(gold), id=name) for name, gold in golds.items()]
 
 
 def long_sentence(labels: Sequence[str]) -> Sentence:
