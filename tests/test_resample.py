@@ -43,7 +43,7 @@ def resampled_by_hand(gold: Sequence[Sentence], found: Sequence[frozenset[Entity
     return scores
 
 
-@pytest.mark.parametrize("n_documents", [0, 7])
+@pytest.mark.parametrize("n_documents", [0, 12])
 def test_resamples_are_whole_corpora_scored_anew(n_documents: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spanwright.resample.RESAMPLES", 50)
     gold, found = corpus(30, seed=3, n_documents=n_documents)
@@ -51,7 +51,7 @@ def test_resamples_are_whole_corpora_scored_anew(n_documents: int, monkeypatch: 
     scores = resampled_by_hand(gold, found, seed=5)
     assert interval.value == pytest.approx(evaluate(gold, found).micro.f1)
     assert [interval.low, interval.high] == pytest.approx(list(np.quantile(scores, [0.025, 0.975])))
-    assert (interval.units, interval.unit) == ((7, "documents") if n_documents else (30, "sentences"))
+    assert (interval.units, interval.unit) == ((12, "documents") if n_documents else (30, "sentences"))
 
 
 def test_a_difference_is_taken_on_the_same_resamples() -> None:
@@ -77,8 +77,9 @@ def test_a_perfect_answer_and_an_empty_one_are_sure() -> None:
     assert nothing.value == 0
 
 
-def test_the_interval_holds_the_truth_about_as_often_as_it_says() -> None:
+def test_the_interval_holds_the_truth_about_as_often_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """300 corpora of 150 sentences whose true F1 is known: each sentence's one entity is found with chance 0.7."""
+    monkeypatch.setattr("spanwright.resample.RESAMPLES", 400)
     rng = np.random.default_rng(0)
     right, wrong = frozenset({Entity(0, 1, "X")}), frozenset({Entity(0, 1, "Y")})
     gold = [Sentence(WORDS, right)] * 150
@@ -87,6 +88,13 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says() -> None:
         interval = f1_interval(gold, [right if hit else wrong for hit in rng.random(len(gold)) < 0.7])
         held += interval.low <= 0.7 <= interval.high
     assert 0.91 <= held / 300 <= 0.98
+
+
+def test_a_few_documents_tell_nothing_of_one_another() -> None:
+    gold, found = corpus(50, seed=4, n_documents=1)
+    interval = f1_interval(gold, found)
+    assert (interval.units, interval.unit) == (50, "sentences")
+    assert interval.low < interval.value < interval.high
 
 
 def test_sentences_of_one_document_are_drawn_together() -> None:

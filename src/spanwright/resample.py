@@ -1,8 +1,8 @@
 """How sure a score is: intervals and paired differences of micro F1 by bootstrap.
 
 Whole documents are drawn where the corpus names them, for entities of one document are alike and sentences drawn
-singly would promise too much; sentences are drawn where it does not. What is drawn is a weight for each unit (how
-often it came up), so that a thousand resamples are one product of matrices.
+singly would promise too much; sentences are drawn where it does not, or names fewer than ten. What is drawn is a
+weight for each unit (how often it came up), so that a thousand resamples are one product of matrices.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from spanwright.types import Entity, Sentence, SpanwrightError
 
 RESAMPLES = 2000
+DOCUMENTS_AT_LEAST = 10  # fewer tell nothing of one another
 LEVEL = 0.95
 
 
@@ -51,7 +52,8 @@ def f1_difference(
 
 def unit_counts(gold: Sequence[Sentence], predicted: Iterable[Iterable[Entity]]) -> tuple[np.ndarray, str]:
     """True positives, predictions and gold of each unit that is drawn as one; and what the units are."""
-    by_document = all(sentence.doc for sentence in gold)
+    documents = {sentence.doc for sentence in gold}
+    by_document = "" not in documents and len(documents) >= DOCUMENTS_AT_LEAST
     units: dict[str, int] = {}
     rows: list[list[int]] = []
     found = list(predicted)
