@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -132,7 +133,8 @@ class Journal:
         content = {
             "split": name, "train_sentences": n_sentences, "best_epoch": state.best_epoch, "epochs": state.epoch,
             "dev_f1": state.history, "core_minutes": state.core_seconds / 60,
-            "device": device_name(self.accelerator.device), "scores": report.to_dict(),
+            "device": device_name(self.accelerator.device), "memory_mb": peak_memory(self.accelerator.device),
+            "scores": report.to_dict(),
         }  # fmt: skip
         partial = path.with_suffix(".partial")
         partial.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -157,3 +159,17 @@ def device_name(device: torch.device) -> str:
     import torch
 
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def peak_memory(device: torch.device) -> int | None:
+    """The most memory, in MB, that this process has held on the device; None where the system does not say."""
+    import torch
+
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) // 2**20
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit = 2**20 if sys.platform == "darwin" else 2**10  # macOS counts bytes, others kilobytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // unit
