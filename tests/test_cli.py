@@ -23,6 +23,7 @@ import pytest
 import spanwright
 from spanwright.cli.feed import Feed, documents_in
 from spanwright.cli.main import main
+from spanwright.data import write
 from spanwright.folder import load
 from spanwright.text import TextRule, rebuild
 from spanwright.types import Document, SpanwrightError
@@ -330,6 +331,16 @@ def test_raw_is_1_for_an_oracle_and_0_for_one_that_is_a_character_off(data: Path
     assert measured_in_text(Oracle(1), gold)[0].micro.true_positives == 0  # type: ignore[arg-type]
 
 
+def test_raw_keeps_gold_of_invisible_characters(call: Call, model: Path, tmp_path: Path) -> None:
+    """The rule sees no word there: the entity cannot be found, and is missed, not an error."""
+    row = {"tokens": ["Ada", "\u200b"], "space_after": [True, False]}
+    gold = [{"start": 0, "end": 1, "label": "person"}, {"start": 1, "end": 2, "label": "person"}]
+    (tmp_path / "gold.jsonl").write_text(json.dumps({**row, "entities": gold}) + "\n", encoding="utf-8")
+    answer = call("evaluate", str(model), str(tmp_path / "gold.jsonl"), "--raw", "--json", str(tmp_path / "out.json"))
+    assert answer.code == 0, answer.err
+    assert json.loads((tmp_path / "out.json").read_text())["scores"]["micro"]["gold"] == 2
+
+
 # ---------------------------------------------------------------------------------------------------------- predict
 
 TEXT = "Ada Lovelace met the mayor of Bergen 🎉.\r\nShe left."
@@ -377,6 +388,59 @@ def test_predict_takes_the_words_of_a_conll_file(call: Call, model: Path, tmp_pa
     file = tmp_path / "words.conll"
     file.write_text("Ada\tB-person\nslept\tO\n\nBergen\tO\n\n", encoding="utf-8")
     assert texts(call("predict", str(model), str(file))) == ["Ada slept", "Bergen"]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "conll"])
+def test_predict_reads_the_same_context_as_evaluate(call: Call, tmp_path: Path, data: Path, suffix: str) -> None:
+    """Rows of one document are one another's neighbours, for an encoder that reads them."""
+    sentences = [replace(one, doc=f"document {i // 7}") for i, one in enumerate(spanwright.read(data / "gum.jsonl"))]
+    source = tmp_path / f"rows.{suffix}"
+    outermost = [replace(one, entities=frozenset()) for one in sentences]
+    write(source, outermost if suffix == "conll" else sentences)
+    recipe = tmp_path / "recipe.toml"
+    content = RECIPE.format(train=(data / "gum.jsonl").as_posix())
+    recipe.write_text(content.replace('name = "tiny"', 'name = "tiny"\ncontext = 1'), encoding="utf-8")
+    model = str(tmp_path / "model")
+    assert call("train", str(recipe), "--output", model).code == 0
+    low = ["--set", "threshold=0.05"]
+    given = tmp_path / "given.jsonl"
+    assert call("evaluate", model, str(source), *low, "--predictions", str(given)).code == 0
+    answer = call("predict", model, str(source), *low)
+    assert answer.code == 0
+    found = [json.loads(line)["entities"] for line in answer.out.splitlines()]
+    wanted = [json.loads(line)["predicted"] for line in given.read_text(encoding="utf-8").splitlines()]
+    assert len(found) == len(wanted) == len(sentences) and any(wanted)
+    for row, other in zip(found, wanted, strict=True):
+        key = {(one["start"], one["end"], one["label"]): one["score"] for one in row}
+        assert key == pytest.approx({(one["start"], one["end"], one["label"]): one["score"] for one in other}, abs=1e-5)
+
+
+def test_the_rows_before_a_bad_one_are_answered_in_context(tmp_path: Path) -> None:
+    """Neighbours are waited for, and yet nothing that was good is lost."""
+    rows = [json.dumps({"tokens": [word], "doc": "d"}) for word in "abcd"]
+    source = tmp_path / "rows.jsonl"
+    source.write_text("\n".join([*rows, "{"]), encoding="utf-8")
+    feed, found = documents_in(str(source), Feed(TextRule, context=2)), []  # type: ignore[arg-type]
+    with pytest.raises(SpanwrightError, match=r"rows\.jsonl:5"):
+        for document in feed:
+            found.append((document.left, document.text, document.right))
+    assert found == [
+        ((), "a", ("b", "c")),
+        (("a",), "b", ("c", "d")),
+        (("a", "b"), "c", ("d",)),
+        (("b", "c"), "d", ()),
+    ]
+
+
+def test_predict_passes_over_comments_as_training_did(call: Call, tmp_path: Path, data: Path) -> None:
+    file = tmp_path / "words.conll"
+    file.write_text("# a comment of mine\nAda\tB-person\nslept\tO\n", encoding="utf-8")
+    recipe = tmp_path / "recipe.toml"
+    content = RECIPE.format(train=file.as_posix()).replace("[encoder]", 'comments = true\ndev = "{0}"\n[encoder]')
+    recipe.write_text(content.format(file.as_posix()), encoding="utf-8")
+    model = str(tmp_path / "model")
+    assert call("train", str(recipe), "--output", model).code == 0
+    assert texts(call("predict", model, str(file))) == ["Ada slept"]
 
 
 def test_predict_writes_every_format(call: Call, model: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -17,7 +18,7 @@ from spanwright.encoder import tiny_encoder
 from spanwright.heads import build_head, head_class
 from spanwright.tagger import SORTED_SENTENCES, Tagger
 from spanwright.text import TextRule
-from spanwright.types import Document, Entity, Labels, Sentence, SpanwrightError
+from spanwright.types import Document, Entity, Labels, Mention, Sentence, SpanwrightError
 
 LABELS = Labels(["place", "person"])
 WORDS = ("Ann", "Bo", "went", "to", "Oslo", "and", "Rome", "the", "mayor", "of", "Bergen", ",", ".", "😀", "naïve")
@@ -62,6 +63,28 @@ def test_batches_change_nothing(head: str) -> None:
     same(shuffled, [alone[i] for i in order])
     beside = one.predict([given[0], Sentence(tuple(WORDS * 10))], batch_size=2)
     same(beside[:1], alone[:1])
+
+
+def test_texts_without_words_do_not_pile_up() -> None:
+    read: list[int] = []
+
+    def feed() -> Iterator[str]:
+        for i in range(5 * SORTED_SENTENCES):
+            read.append(i)
+            yield ""
+
+    next(iter(tagger().stream(feed())))
+    assert len(read) <= SORTED_SENTENCES
+
+
+def test_what_came_before_a_bad_document_is_answered() -> None:
+    one = tagger()
+    good = one.read("Ann went to Oslo.")
+    bad = replace(good, entities=(Mention(0, 99, "place", "?"),))
+    found: list[Document] = []
+    with pytest.raises(ValueError, match="characters 0:99"):
+        found.extend(one.stream([good, bad]))
+    assert [document.text for document in found] == [good.text]
 
 
 def test_what_is_drawn_changes_with_the_seed_the_epoch_and_the_sentence_alone() -> None:

@@ -222,14 +222,14 @@ class Tagger:
             try:
                 given = next(source)
                 document = given if isinstance(given, Document) else self.read(given)
+                sentences = text.sentences_of(document)
             except StopIteration:
                 break
             except Exception as error:
                 wrong = error
                 break
-            sentences = text.sentences_of(document)
             waiting.append((document, sentences))
-            n_sentences += len(sentences)
+            n_sentences += max(1, len(sentences))  # a text without words waits as well
             if n_sentences >= SORTED_SENTENCES:
                 yield from self._answer(waiting)
                 waiting, n_sentences = [], 0
@@ -244,14 +244,18 @@ class Tagger:
         return text.read_text(given, self.rule, self.tokenizer, id)
 
     def _answer(self, waiting: list[tuple[Document, list[Sentence]]]) -> Iterator[Document]:
-        found = self.predict_stream(chain.from_iterable(self._in_context(sentences) for _, sentences in waiting))
+        found = self.predict_stream(chain.from_iterable(self._in_context(*pair) for pair in waiting))
         for document, sentences in waiting:
             yield text.with_entities(document, list(islice(found, len(sentences))))
 
-    def _in_context(self, sentences: list[Sentence]) -> Iterable[Sentence]:
+    def _in_context(self, document: Document, sentences: list[Sentence]) -> Iterable[Sentence]:
         """The sentences of one document, with the neighbours that the encoder reads."""
         n = self.encoder.config.context
-        return with_context((replace(sentence, doc="this one") for sentence in sentences), n) if n else sentences
+        if not n:
+            return sentences
+        if document.left or document.right:  # a sentence by itself, whose neighbours are known
+            return [replace(sentence, left=document.left, right=document.right) for sentence in sentences]
+        return with_context((replace(sentence, doc="this one") for sentence in sentences), n)
 
     # -------------------------------------------------------------------------------------------------- folder
 

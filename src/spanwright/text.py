@@ -208,7 +208,10 @@ def rebuild(
         document = read_text(text, rule, tokenizer, id=members[0].doc or members[0].id)
         found = []
         for start, end, entity in mentions:
-            words = to_words(document, start, end)
+            try:
+                words = to_words(document, start, end)
+            except ValueError:  # of invisible characters alone, where the rule sees no word: its characters are kept
+                words = (-1, -1)
             found.append(Mention(start, end, entity.label, text[start:end], entity.score, *words))
         yield Document(document.text, document.offsets, document.sentences, in_order(found), document.id)
 

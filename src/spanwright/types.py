@@ -81,6 +81,8 @@ class Document:
     sentences: tuple[tuple[int, int], ...]  # words start:end of each sentence
     entities: tuple[Mention, ...] = ()  # in order of (start_char, -end_char)
     id: str = ""
+    left: tuple[str, ...] = ()  # words before and after it, for an encoder that reads context
+    right: tuple[str, ...] = ()
 
     @property
     def words(self) -> tuple[str, ...]:

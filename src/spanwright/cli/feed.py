@@ -5,15 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO
 
 from spanwright.data import read
+from spanwright.data.corpora import with_context
 from spanwright.data.findings import BadData, BadRecord, Findings, shown
 from spanwright.data.jsonl import Row, name_in, row_in, sentence_of
 from spanwright.data.read import OF_SUFFIX, number_of
 from spanwright.text import from_words
 from spanwright.types import Document, Sentence, SpanwrightError
+
+Given = Document | Sentence
 
 
 @dataclass(frozen=True)
@@ -24,19 +28,41 @@ class Feed:
     lines: bool = False  # each line is a text
     jsonl: bool = False  # each line is a JSON object
     word_column: int = 0  # of CoNLL
+    comments: bool = False  # of CoNLL: lines that start with "# " are passed over
     skip_bad: bool = False
+    context: int = 0  # sentences of the same document that the encoder reads on each side
 
 
 def documents_in(source: str, how: Feed) -> Iterator[Document]:
     """Lines and rows are read when they are asked for. After the last one the bad ones are listed, as `BadData`."""
+    wrong: list[Exception] = []
+    for alone, group in groupby(until_wrong(_given(source, how), wrong), key=lambda one: isinstance(one, Document)):
+        if alone:
+            yield from group  # type: ignore[misc]
+        else:
+            yield from map(document_of, with_context(group, how.context))  # type: ignore[arg-type]
+    if wrong:
+        raise wrong[0]
+
+
+def until_wrong(items: Iterator[Given], wrong: list[Exception]) -> Iterator[Given]:
+    """Ends where `items` fails, so that what is still held on the way to the answer is answered first."""
+    try:
+        yield from items
+    except Exception as error:
+        wrong.append(error)
+
+
+def _given(source: str, how: Feed) -> Iterator[Given]:
+    """Texts as documents; what was split into sentences already, as sentences."""
     kind = OF_SUFFIX.get(Path(source).suffix.lower(), "")
     if source == "-":
         yield from _documents(sys.stdin.buffer, "standard input", how)
     elif kind == "conll" and not (how.lines or how.jsonl):
-        for sentence in read(
-            source, format="conll", tag_column=None, word_column=how.word_column, skip_bad=how.skip_bad, tell=tell
-        ):
-            yield document_of(sentence)
+        yield from read(
+            source, format="conll", tag_column=None, word_column=how.word_column, comments=how.comments,
+            skip_bad=how.skip_bad, tell=tell,
+        )  # fmt: skip
     else:
         with Path(source).open("rb") as stream:
             yield from _documents(stream, source, replace(how, jsonl=how.jsonl or (kind == "jsonl" and not how.lines)))
@@ -56,10 +82,11 @@ def typed(text: str) -> str:
 
 
 def document_of(sentence: Sentence) -> Document:
-    return from_words(sentence.words, sentence.spaces, id=sentence.id)
+    document = from_words(sentence.words, sentence.spaces, id=sentence.id)
+    return replace(document, left=sentence.left, right=sentence.right)
 
 
-def _documents(stream: BinaryIO, name: str, how: Feed) -> Iterator[Document]:
+def _documents(stream: BinaryIO, name: str, how: Feed) -> Iterator[Given]:
     if not (how.lines or how.jsonl):
         try:
             yield how.cut(_decoded(stream.read()).removeprefix("\ufeff"))
@@ -84,13 +111,13 @@ def _documents(stream: BinaryIO, name: str, how: Feed) -> Iterator[Document]:
         raise BadData(f"{found}; all others were tagged:\n{bad}\nmend them, or accept that with --skip-bad", bad)
 
 
-def _of_row(line: str, how: Feed) -> Document:
+def _of_row(line: str, how: Feed) -> Given:
     row = row_in(line)
     name = name_in(row, "id")
     if "tokens" in row:
         # Gold in the row is not looked at, so it cannot be wrong either.
         words: Row = {key: row[key] for key in ("tokens", "space_after") if key in row}
-        return replace(document_of(sentence_of(words, [])), id=name)
+        return replace(sentence_of(words, []), id=name, doc=name_in(row, "doc"))
     if not isinstance(row.get("text"), str):
         raise BadRecord(f"text is {shown(row.get('text'))}", 'a string under "text", or a list under "tokens"')
     return replace(how.cut(row["text"]), id=name)

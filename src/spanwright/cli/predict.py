@@ -54,8 +54,10 @@ def predict(
     if text:
         given: Iterable[Document] = [tagger.read(typed(one)) for one in text]
     else:
-        column = data_of(model).word_column if word_column is None else word_column
-        given = documents_in(source, Feed(tagger.read, lines, jsonl, column, skip_bad))
+        trained = data_of(model)
+        column = trained.word_column if word_column is None else word_column
+        context = tagger.encoder.config.context
+        given = documents_in(source, Feed(tagger.read, lines, jsonl, column, trained.comments, skip_bad, context))
     for part in written(tagger.stream(given), output_format):
         print(part)
 
