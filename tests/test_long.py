@@ -62,7 +62,8 @@ def test_a_part_keeps_features_spaces_and_the_context_at_its_own_end() -> None:
     sentence = Sentence(
         tuple("abcdef"), left=("l",), right=("r",), features={"pos": tuple("ABCDEF")}, spaces=(True,) * 6, doc="d"
     )
-    first, last = long.part(sentence, 0, 4), long.part(sentence, 3, 6)
+    entities = sorted(sentence.entities)
+    first, last = long.part(sentence, 0, 4, entities), long.part(sentence, 3, 6, entities)
     assert (first.left, first.right, last.left, last.right) == (("l",), (), (), ("r",))
     assert last.features == {"pos": ("D", "E", "F")} and len(last.spaces) == 3 and last.doc == "d"
 

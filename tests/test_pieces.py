@@ -63,6 +63,13 @@ def test_no_word_is_silent() -> None:
     assert tokenizer([]) == []
 
 
+def test_blobs_are_not_remembered() -> None:
+    tokenizer = Tokenizer(by_letter, SPECIALS, longest=8)
+    for i in range(20):
+        tokenizer(["a" * 100_000 + str(i), "b"])
+    assert sum(map(len, tokenizer._seen)) < 1000
+
+
 def test_a_long_word_is_read_at_both_ends_and_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     tokenizer = Tokenizer(by_letter, SPECIALS, longest=8)
     word = "ab" * 1250 + "yz" * 1250

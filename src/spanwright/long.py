@@ -29,12 +29,13 @@ def ranges(n_words: int, max_words: int, widest: int) -> list[tuple[int, int]]:
     return [(start, start + max_words) for start in starts]
 
 
-def part(sentence: Sentence, start: int, end: int) -> Sentence:
-    """Words `start:end` as a sentence of their own, with the entities that lie inside."""
+def part(sentence: Sentence, start: int, end: int, entities: Sequence[Entity]) -> Sentence:
+    """Words `start:end` as a sentence of their own, with those of `entities`, in order, that lie inside."""
+    first, last = (bisect_left(entities, edge, key=lambda entity: entity.start) for edge in (start, end))
     return replace(
         sentence,
         words=sentence.words[start:end],
-        entities=frozenset(e.shifted(-start) for e in sentence.entities if start <= e.start and e.end <= end),
+        entities=frozenset(entity.shifted(-start) for entity in entities[first:last] if entity.end <= end),
         left=sentence.left if start == 0 else (),
         right=sentence.right if end == len(sentence) else (),
         features={name: values[start:end] for name, values in sentence.features.items()},
@@ -46,7 +47,8 @@ def parts(sentence: Sentence, max_words: int, widest: int) -> list[Sentence]:
     """The sentence itself where it is short enough."""
     if len(sentence) <= max_words:
         return [sentence]
-    return [part(sentence, start, end) for start, end in ranges(len(sentence), max_words, widest)]
+    entities = sorted(sentence.entities)
+    return [part(sentence, start, end, entities) for start, end in ranges(len(sentence), max_words, widest)]
 
 
 def owner(entity: Entity, n_words: int, places: Sequence[tuple[int, int]]) -> int:
@@ -74,11 +76,14 @@ def merge(found: Sequence[Iterable[Entity]], n_words: int, places: Sequence[tupl
 
 def training_parts(sentence: Sentence, max_words: int) -> list[Sentence]:
     """For training: parts side by side, cut where no entity is cut if there is such a place in their second half."""
+    if len(sentence) <= max_words:
+        return [sentence]
     parts_, start = [], 0
+    entities = sorted(sentence.entities)
+    inside = {i for entity in entities for i in range(entity.start + 1, entity.end)}
     while len(sentence) - start > max_words:
-        inside = {i for e in sentence.entities for i in range(e.start + 1, e.end)}
         wanted = range(start + max_words, start + max_words // 2, -1)
         end = next((i for i in wanted if i not in inside), start + max_words)
-        parts_.append(part(sentence, start, end))
+        parts_.append(part(sentence, start, end, entities))
         start = end
-    return [*parts_, part(sentence, start, len(sentence)) if start else sentence]
+    return [*parts_, part(sentence, start, len(sentence), entities)]

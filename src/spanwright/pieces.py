@@ -19,6 +19,7 @@ from torch import Tensor
 log = logging.getLogger(__name__)
 
 CACHE_WORDS = 200_000
+CACHE_CHARACTERS = 64  # longer words are hardly met twice, and may be megabytes
 
 
 @dataclass(frozen=True)
@@ -65,24 +66,32 @@ class Tokenizer:
         self.specials = specials
         self.longest = longest
         self._seen: dict[str, list[int]] = {}
+        self._warned: set[int] = set()  # hashes of words
 
     def __call__(self, words: Sequence[str]) -> list[list[int]]:
         seen = self._seen  # the same to the end of this call: another thread may begin a new one
         if len(seen) > CACHE_WORDS:
             seen = self._seen = {}
         new = list({word: None for word in words if word not in seen})
-        if new:
-            seen.update(zip(new, map(self._mended, new, self.tokenize(new)), strict=True))
-        return [seen[word] for word in words]
+        found = dict(zip(new, map(self._mended, new, self.tokenize(new)), strict=True)) if new else {}
+        seen.update((word, ids) for word, ids in found.items() if len(word) <= CACHE_CHARACTERS)
+        return [seen[word] if word in seen else found[word] for word in words]
 
     def _mended(self, word: str, ids: list[int]) -> list[int]:
         if not ids:  # a soft hyphen, say, that the tokenizer strips: the word still needs a state
             return [self.specials.unknown]
         if len(ids) > self.longest:
-            log.warning("a word of %d characters has %d pieces; its first and last %d are read: %.40r...",
-                        len(word), len(ids), self.longest // 2, word)  # fmt: skip
+            if hash(word) not in self._warned:
+                self._warn(word, ids)
             return ids[: self.longest // 2] + ids[len(ids) - self.longest // 2 :]
         return ids
+
+    def _warn(self, word: str, ids: list[int]) -> None:
+        if len(self._warned) > CACHE_WORDS:
+            self._warned = set()
+        self._warned.add(hash(word))
+        log.warning("a word of %d characters has %d pieces; its first and last %d are read: %.40r...",
+                    len(word), len(ids), self.longest // 2, word)  # fmt: skip
 
 
 def pretrained_tokenize(tokenizer: Any) -> Callable[[list[str]], list[list[int]]]:
