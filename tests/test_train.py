@@ -134,7 +134,9 @@ def test_the_best_epoch_survives_an_interruption(update: int, tmp_path: Path, mo
     assert equal(last_weights(settings, tmp_path / "cut", resume=True), weights)
     reports = [json.loads((tmp_path / name / "report.json").read_text()) for name in ("whole", "cut")]
     assert reports[0]["best_epoch"] > 1 and len(set(reports[0]["dev_f1"])) > 2
-    assert {**reports[0], "core_minutes": 0} == {**reports[1], "core_minutes": 0}
+    machine = dict.fromkeys(("core_minutes", "memory_mb"))
+    assert {**reports[0], **machine} == {**reports[1], **machine}
+    assert 50 < reports[0]["memory_mb"] < 50_000 and reports[0]["device"] == "cpu"
     assert same_weights(tmp_path / "whole", tmp_path / "cut")
 
 
@@ -376,6 +378,18 @@ def test_gold_beyond_the_head_is_counted_and_still_counts_in_recall(
     assert f"of {n_gold} training entities" in text and "are not taught" in text
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["scores"]["micro"]["gold"] == n_gold
+
+
+def test_gold_that_is_taught_but_kept_from_the_answer_is_counted(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flat = recipe(data, "spanner", head_settings={"inference": {"overlap": "flat"}})
+    text = told(flat, tmp_path, capsys)
+    gold = [sentence.entities for sentence in read(data / "genia.jsonl")]
+    assert 'cannot be answered beside others with inference.overlap = "flat"' in text
+    n_beyond = int(re.search(r"(\d+) more are taught but", text)[1])  # type: ignore[index]
+    inner = sum(any(other != one and other.contains(one) for other in given) for given in gold for one in given)
+    assert 0 < n_beyond <= inner
 
 
 # ----------------------------------------------------------------------------------------------------- settings

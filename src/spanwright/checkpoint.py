@@ -21,7 +21,7 @@ from torch import Tensor
 from spanwright.batch import Example
 from spanwright.config import Recipe, recipe_to_dict
 from spanwright.folder import save_whole
-from spanwright.types import Labels, SpanwrightError
+from spanwright.types import Labels, Sentence, SpanwrightError
 
 if TYPE_CHECKING:
     from spanwright.train import Run
@@ -71,8 +71,8 @@ def restore(run: Run) -> None:
     state = _state(run.output)
     if state["data"] != run.data:
         raise SpanwrightError(
-            f"{run.output}: the training data are not those that the interrupted training began with. Resume with the "
-            "same files, or pass --overwrite to train anew"
+            f"{run.output}: the training or dev data are not those that the interrupted training began with. Resume "
+            "with the same files, or pass --overwrite to train anew"
         )
     run.progress = Progress(**state["progress"])
     tensors = load_file(place(run.output))
@@ -105,13 +105,16 @@ def set_generators(states: dict[str, Tensor]) -> None:
         torch.mps.set_rng_state(states["mps"])
 
 
-def digest(examples: Sequence[Example], labels: Labels) -> str:
-    """What tells one set of training data from another: labels, pieces and targets of every sentence, in order."""
+def digest(examples: Sequence[Example], dev: Sequence[Sentence], labels: Labels) -> str:
+    """What tells one set of data from another: labels, pieces and targets of every training sentence, in order, and the
+    dev sentences by which the best epoch is chosen."""
     seen = hashlib.blake2b(repr(labels.names).encode(), digest_size=16)
     for example in examples:
         seen.update(repr(example.pieces).encode())
         for name, array in sorted(example.targets.items()):
             seen.update(f"{name}{array.shape}".encode() + array.tobytes())
+    for sentence in dev:
+        seen.update(repr((sentence.words, sorted(sentence.entities))).encode())
     return seen.hexdigest()
 
 

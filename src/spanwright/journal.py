@@ -56,7 +56,7 @@ class Journal:
     def begin(self, journal_bytes: int) -> None:
         """Opens metrics.jsonl after so many bytes; what an interrupted run wrote beyond them comes again."""
         self.file = self.path.open("a", encoding="utf-8", buffering=1)  # a line at a time
-        os.truncate(self.path, journal_bytes)
+        os.truncate(self.path, min(journal_bytes, self.path.stat().st_size))  # somebody may have shortened it
         self.tracked = bool(self.accelerator.log_with)
         if self.tracked:
             self.accelerator.init_trackers("spanwright")

@@ -17,10 +17,13 @@ from spanwright.heads import build_head, head_class, name_of
 from spanwright.long import training_parts
 from spanwright.select import select
 from spanwright.tagger import Tagger, TextTokenizer
-from spanwright.text import TextRule
+from spanwright.text import TextRule, from_words, read_text
 from spanwright.types import Labels, Sentence, SpanwrightError
 
 Say = Callable[[str], None]
+
+CUT_SAMPLE = 200  # sentences that are cut anew to see whether the rule fits the corpus
+WORD_RULES = ("words", "hyphenated", "characters", "whitespace")
 
 
 @dataclass(frozen=True)
@@ -39,17 +42,20 @@ def prepare(recipe: Recipe, say: Say, tokenizer: TextTokenizer | None = None) ->
     if trained is not None:
         recipe = as_trained(recipe, trained, say)
     train, dev, test = read_splits(recipe, say, tokenizer)
-    labels = Labels.of(train)
+    # What was set aside as dev is training data, too: a label that happens to be only there is not lost.
+    set_aside = not (recipe.data.dev or "dev" in splits(recipe.data.train))
+    labels = Labels.of([*train, *dev] if set_aside else train)
     if not labels:
         raise SpanwrightError(
             f"{recipe.data.train}: no entity in {len(train)} training sentences. Expected gold entities; for CoNLL "
             "files look at data.tag_column and data.word_column"
         )
-    warn_of_strange_labels(labels, dev, test, say)
     if not any(sentence.entities for sentence in dev):
         say("warning: dev has no gold entity, so no epoch is better than another; give data.dev entities")
     tagger, recipe = build(recipe, labels, train, trained)
     tagger.tokenizer = tokenizer
+    warn_of_strange_labels(tagger.labels, dev, test, say)
+    say_if_text_is_cut_otherwise(train, tagger.rule, say)
     short = [part for sentence in train for part in training_parts(sentence, recipe.data.max_words)]
     if len(short) > len(train):
         say(f"{len(short) - len(train)} cuts in training sentences longer than data.max_words={recipe.data.max_words}")
@@ -149,7 +155,7 @@ def read_split(
 ) -> list[Sentence]:
     path = find_corpus(place, split)
     sentences: Iterable[Sentence] = data.read(path, **reading(config), tokenizer=tokenizer, tell=say)
-    return list(with_context(sentences, context)) if context else list(sentences)
+    return list(with_context(sentences, context))
 
 
 def reading(config: DataConfig) -> dict[str, Any]:
@@ -174,6 +180,27 @@ def warn_of_strange_labels(labels: Labels, dev: Iterable[Sentence], test: Iterab
                 f"warning: {name} has labels that train does not have, and so nobody can find: {listed}. Train has: "
                 f"{', '.join(labels)}"
             )
+
+
+def say_if_text_is_cut_otherwise(train: list[Sentence], rule: TextRule, say: Say) -> None:
+    """Words that the rule would cut otherwise: in raw text the tagger then meets other words than it has learnt."""
+    if rule.words == "custom":
+        return
+    sample = train[:: max(1, len(train) // CUT_SAMPLE)][:CUT_SAMPLE]
+    texts = [from_words(sentence.words, sentence.spaces).text for sentence in sample]
+
+    def agreement(words: Any) -> float:
+        cut = (read_text(text, replace(rule, words=words)).words for text in texts)
+        return sum(found == sentence.words for found, sentence in zip(cut, sample, strict=True)) / len(sample)
+
+    own = agreement(rule.words)
+    best = max(WORD_RULES, key=agreement)
+    if own < 0.8 and agreement(best) > own + 0.1:
+        say(
+            f'data.words = "{rule.words}" would cut {100 * (1 - own):.0f} % of the training sentences into other words '
+            f'than the corpus has, "{best}" {100 * (1 - agreement(best)):.0f} %. Scores on given words are the same, '
+            f'but on raw text the model does better with data.words = "{best}"'
+        )
 
 
 def say_what_is_lost(tagger: Tagger, train: list[Sentence], short: list[Sentence], say: Say) -> None:

@@ -7,6 +7,7 @@ So a run that was interrupted anywhere ends with the same weights as one that wa
 from __future__ import annotations
 
 import math
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -70,7 +71,7 @@ def train(
     """
     output = Path(output)
     claim(output, recipe, resume, overwrite)
-    torch.set_num_threads(recipe.run.threads or torch.get_num_threads())
+    torch.set_num_threads(recipe.run.threads or n_cores())
     accelerator = accelerate(recipe, output)
     torch.manual_seed(recipe.run.seed)
     with Journal(output, quiet=quiet, accelerator=accelerator) as journal:
@@ -98,7 +99,14 @@ def claim(output: Path, recipe: Recipe, resume: bool, overwrite: bool) -> None:
         raise SpanwrightError(f"{output} is a file; --output expects a folder")
     if resume and overwrite:
         raise SpanwrightError("--resume goes on with a training and --overwrite throws it away: give one of them")
-    unfinished, finished = checkpoint.latest(output) is not None, (output / REPORT).exists()
+    finished = (output / REPORT).exists()
+    unfinished = checkpoint.latest(output) is not None and not finished
+    begun = recipe.train.start_from
+    if begun and Path(begun).resolve() == output.resolve():
+        raise SpanwrightError(
+            f"train.start_from and --output are both {output}: the model would be written over while it is still "
+            "needed. Give --output another folder"
+        )
     ours = unfinished or any((output / name).exists() for name in (CARD, REPORT, METRICS))
     if not ours and output.is_dir() and any(output.iterdir()):
         raise SpanwrightError(
@@ -170,7 +178,7 @@ def start(recipe: Recipe, output: Path, prepared: Prepared, accelerator: Acceler
         parameter_groups(prepared.tagger.network, recipe.train), fused=True
     )  # 10 times faster here
     network, optimizer = accelerator.prepare(prepared.tagger.network, optimizer)
-    data = checkpoint.digest(prepared.examples, prepared.tagger.labels)
+    data = checkpoint.digest(prepared.examples, prepared.dev, prepared.tagger.labels)
     return Run(recipe, output, prepared, accelerator, network, optimizer, journal, n_pieces, budget, n_updates, data)
 
 
@@ -235,10 +243,11 @@ def one_epoch(run: Run, stopping: Callable[[], bool]) -> None:
         progress.update += 1
         run.journal.update(progress, losses, sum(map(len, members)), run.optimizer.param_groups)
         due = train.checkpoint_minutes and time.monotonic() - saved > 60 * train.checkpoint_minutes
-        if due or stopping():
+        stop = stopping()  # asked once: a signal that comes while the checkpoint is written waits for the next update
+        if due or stop:
             checkpoint.save(run)
             saved = time.monotonic()
-        if stopping():
+        if stop:
             raise Interrupted(
                 f"stopped at update {progress.update} of {run.n_updates}, epoch {progress.epoch + 1}; a checkpoint is "
                 f"in {run.output}. "
@@ -257,12 +266,14 @@ def update(run: Run, batches: list[list[Example]]) -> dict[str, float]:
         batch = run.tagger.batch(examples, run.recipe.run.seed, run.progress.epoch)
         means = mean_losses(run.network(batch.to(run.accelerator.device)))
         total = torch.stack(list(means.values())).sum() / len(batches)
-        check_finite(run, batch, means)
+        check_finite(run, batch, {f"the loss {name}": value for name, value in means.items()})
         run.accelerator.backward(total)
         for name, value in means.items():
             seen[name] = seen.get(name, 0.0) + float(value.detach()) / len(batches)
-    if run.recipe.train.clip:
-        run.accelerator.clip_grad_norm_(run.network.parameters(), run.recipe.train.clip)
+    # Without `clip` the norm is taken all the same: a gradient that is no number must not reach the weights.
+    norm = run.accelerator.clip_grad_norm_(run.network.parameters(), run.recipe.train.clip or math.inf)
+    if run.accelerator.scaler is None:  # fp16's scaler expects infinities, and skips the update
+        check_finite(run, batch, {"the gradient": torch.as_tensor(norm)})
     run.optimizer.step()
     return seen
 
@@ -271,11 +282,11 @@ def mean_losses(losses: Losses) -> dict[str, Tensor]:
     return {name: total / count.clamp(min=1) for name, (total, count) in losses.items()}
 
 
-def check_finite(run: Run, batch: Batch, means: dict[str, Tensor]) -> None:
-    bad = [name for name, value in means.items() if not torch.isfinite(value)]
+def check_finite(run: Run, batch: Batch, values: dict[str, Tensor]) -> None:
+    bad = [name for name, value in values.items() if not torch.isfinite(value)]
     if bad:
         raise WorkFailed(
-            f"the loss {', '.join(bad)} is not a number at update {run.progress.update + 1} (epoch "
+            f"{', '.join(bad)} is not a number at update {run.progress.update + 1} (epoch "
             f"{run.progress.epoch + 1}, "
             f"{len(batch.lengths)} sentences of up to {max(batch.lengths)} words). Lower train.lr_encoder "
             f"({run.recipe.train.lr_encoder:g}) "
@@ -322,6 +333,11 @@ def resume_from(run: Run) -> None:
     checkpoint.restore(run)
     progress = run.progress
     run.journal.say(f"resumed at update {progress.update} of {run.n_updates}, epoch {progress.epoch + 1}")
+
+
+def n_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
