@@ -218,6 +218,9 @@ def test_config_survives_a_table_with_every_setting_written_out() -> None:
     [
         ({"heads": {}, "weights": {}}, r"head\.heads is empty: expected"),
         ({"inference": {"output": "spaner"}}, r"head\.inference\.output = 'spaner': expected .*seqner, spanner"),
+        ({"heads": {"seqnr": {}}}, r"head\.heads\.seqnr: there is no head 'seqnr'"),
+        ({"weights": {"seqner": -1.0, "spannr": 2.0}}, r"head\.weights\.seqner = -1\.0"),
+        ({"weights": {"spannr": 2.0}}, r"head\.weights\.spannr: expected .*seqner, spanner"),
         ({"weights": {"seqner": 1.0}}, r"head\.weights has nothing for the head 'spanner': expected"),
         ({"weights": {"seqner": 1.0, "spanner": -0.5}}, r"head\.weights\.spanner = -0\.5: expected 0 or more"),
         ({"weights": {"seqner": 1.0, "spanner": float("nan")}}, r"head\.weights\.spanner = nan"),

@@ -255,7 +255,8 @@ def test_the_output_of_a_bundle_is_chosen_when_it_is_used(call: Call, model: Pat
         (["--set", "threshold=high"], "a number"),
         (["--set", "threshold"], "key=value"),
         (["--set", "output=bopn"], "seqner, spanner"),
-        (["--split", "dev", "--device", "gpu"], "gpu"),
+        (["--device", "gpu"], "gpu"),
+        (["--split", "dev"], "is one file. Leave it out"),
         (["--json", "absent/scores.json"], "no folder"),
     ],
 )
@@ -341,6 +342,13 @@ def test_raw_keeps_gold_of_invisible_characters(call: Call, model: Path, tmp_pat
     assert json.loads((tmp_path / "out.json").read_text())["scores"]["micro"]["gold"] == 2
 
 
+def test_weights_of_an_unfinished_training_are_called_so(call: Call, model: Path, data: Path, tmp_path: Path) -> None:
+    shutil.copytree(model, tmp_path / "model")
+    (tmp_path / "model" / "report.json").rename(tmp_path / "model" / "checkpoint.safetensors")
+    assert "is an unfinished training" in call("predict", str(tmp_path / "model"), "--text", "Ada").err
+    assert "unfinished" not in call("predict", str(model), "--text", "Ada").err
+
+
 # ---------------------------------------------------------------------------------------------------------- predict
 
 TEXT = "Ada Lovelace met the mayor of Bergen 🎉.\r\nShe left."
@@ -388,6 +396,28 @@ def test_predict_takes_the_words_of_a_conll_file(call: Call, model: Path, tmp_pa
     file = tmp_path / "words.conll"
     file.write_text("Ada\tB-person\nslept\tO\n\nBergen\tO\n\n", encoding="utf-8")
     assert texts(call("predict", str(model), str(file))) == ["Ada slept", "Bergen"]
+
+
+def test_what_conll_cannot_hold_is_counted(call: Call, model: Path) -> None:
+    options = ["--text", TEXT, "--set", "threshold=0.01"]
+    told = call("predict", str(model), "--format", "conll", *options)
+    found = json.loads(call("predict", str(model), *options).out)["entities"]
+    written = sum("\tB-" in line for line in told.out.splitlines())
+    assert written < len(found)
+    assert f"entities that CoNLL cannot hold beside others: {len(found) - written};" in told.err
+    assert "cannot hold" not in call("predict", str(model), "--format", "jsonl", *options).err
+
+
+def test_packed_files_are_read(call: Call, model: Path, data: Path, tmp_path: Path) -> None:
+    rows, packed = tmp_path / "rows.jsonl.gz", tmp_path / "part.jsonl.gz"
+    rows.write_bytes(gzip.compress((data / "gum.jsonl").read_bytes()))
+    for command in ("evaluate", "predict"):
+        answer = call(command, str(model), str(rows))
+        assert answer.code == 0 and answer.out == call(command, str(model), str(data / "gum.jsonl")).out
+    packed.write_bytes(rows.read_bytes()[:200])
+    for command in ("evaluate", "predict"):
+        cut = call(command, str(model), str(packed))
+        assert cut.code == 2 and "Expected a whole gzip file" in cut.err and "Traceback" not in cut.err
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "conll"])
@@ -464,7 +494,7 @@ def test_predict_writes_every_format(call: Call, model: Path) -> None:
         (["--text", "\udcff"], b"", "not UTF-8"),
         (["--lines"], b"good\n\xff\n", "standard input:2: byte 1 (0xff) is not UTF-8"),
         (["-"], b"good\n\xff\n", "standard input: byte 6 (0xff) is not UTF-8"),
-        (["--jsonl"], b'{"text": "a"}\n{"txet": "a"}\n', "standard input:2: text is None"),
+        (["--jsonl"], b'{"text": "a"}\n{"txet": "a"}\n', "standard input:2: neither 'tokens' nor 'text' is there"),
         (["--jsonl"], b"[1]\n", "standard input:1"),
         (["--jsonl"], b'{"tokens": ["a", ""]}\n', "standard input:1"),
     ],

@@ -314,3 +314,10 @@ def test_line_ends_of_old_are_told_and_nothing_is_lost_in_silence(tmp_path: Path
         BadData, match=r"old\.conll:1: a carriage return within the line; expected lines that end in LF"
     ):
         list(read(file))
+
+
+@pytest.mark.parametrize(("word", "tag"), [(-1, -1), (0, 0), (1, -1), (-2, 0)])
+def test_words_and_tags_of_one_column_are_refused(word: int, tag: int) -> None:
+    """Else the tags would be learnt as words, with a splendid score."""
+    with pytest.raises(SpanwrightError, match=r"the same column, \d of 2 \(word_column"):
+        list(read(StringIO("Ann B-X\nran O\n"), format="conll", word_column=word, tag_column=tag))

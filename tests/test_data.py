@@ -153,14 +153,14 @@ def test_bad_records_are_listed_up_to_twenty_after_the_good_ones() -> None:
 
 def test_skipped_records_are_told_and_kept() -> None:
     told: list[str] = []
-    reading = reader("no", {"tokens": ["a"]}, "no", skip_bad=True, tell=told.append)
+    reading = reader("no", {"tokens": ["a"], "entities": []}, "no", skip_bad=True, tell=told.append)
     assert list(reading) == [Sentence(("a",))]
     assert len(reading.bad) == 2
     assert len(told) == 1 and told[0].startswith("<input>: 2 bad records left out\n  <input>:1: not JSON")
 
 
 def test_what_is_told_is_a_warning_by_default(caplog: pytest.LogCaptureFixture) -> None:
-    list(reader("no", {"tokens": ["a"]}, skip_bad=True))
+    list(reader("no", {"tokens": ["a"], "entities": []}, skip_bad=True))
     assert [(r.name, r.levelname) for r in caplog.records] == [("spanwright.data", "WARNING")]
 
 
@@ -412,3 +412,37 @@ def test_round_trip(sentences: list[Sentence]) -> None:
     assert again == sentences
     scores = [[{(e, e.score) for e in s.entities} for s in group] for group in (sentences, again)]
     assert scores[0] == scores[1]
+
+
+def test_a_slip_in_the_key_of_the_entities_is_bad() -> None:
+    with pytest.raises(BadData, match=r"there is no 'entities', but 'entites'; expected the entities under the key"):
+        list(reader({"tokens": ["a"], "entites": {"start": 0}}))
+
+
+def test_records_without_entities_are_counted() -> None:
+    told: list[str] = []
+    assert len(list(reader({"tokens": ["a"]}, {"tokens": ["b"], "entities": []}, tell=told.append))) == 2
+    assert told == ["<input>: 1 of 2 sentences come from records without 'entities' and were taken to have none"]
+
+
+def test_a_text_that_contradicts_the_tokens_is_noted() -> None:
+    told: list[str] = []
+    same = {"tokens": ["Ada", "ate", "."], "text": "Ada ate.", "entities": []}
+    assert len(list(reader(same, {**same, "text": "Bo ate."}, tell=told.append))) == 2
+    assert len(told) == 1 and "<input>:2: 'tokens' were read; 'text' says something else" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("cut", "seen"), [("widen", "entities that cut a word: 1, widened"), ("report", "cut the word")]
+)
+def test_gold_that_is_widened_is_told(cut: str, seen: str) -> None:
+    told: list[str] = []
+    row = {"text": "Adalia ran", "entities": [[0, 3, "A"], [7, 10, "B"]]}
+    (sentence,) = reader(row, cut=cut, tell=told.append)
+    assert sentence.entities == {Entity(0, 1, "A"), Entity(1, 2, "B")}
+    assert len(told) == 1 and seen in told[0]
+
+
+def test_documents_without_a_sentence_are_not_called_empty() -> None:
+    with pytest.raises(BadData, match="holds no sentence in its 2 lines; expected at least one"):
+        list(read(BytesIO(b"-DOCSTART- O\n\n"), format="conll"))

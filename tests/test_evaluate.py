@@ -6,6 +6,7 @@ import json
 import random
 import time
 from collections.abc import Iterator
+from typing import Any
 from weakref import WeakSet
 
 import pytest
@@ -16,7 +17,7 @@ from seqeval.scheme import IOB2
 
 from spanwright.evaluate import Score, Scorer, evaluate
 from spanwright.select import select
-from spanwright.types import Entity, Sentence, SpanwrightError
+from spanwright.types import Document, Entity, Mention, Sentence, SpanwrightError
 
 
 def sentence(length: int, *entities: tuple[int, int, str]) -> Sentence:
@@ -298,3 +299,28 @@ def test_a_document_in_one_sentence_is_scored_in_linear_time() -> None:
     report = evaluate([Sentence(("w",) * 20_010, gold)], [gold])
     assert report.micro.f1 == 1.0
     assert time.process_time() - started < 2.0  # a tenth of it here; comparing every pair took half a minute
+
+
+def test_mentions_and_documents_count_as_their_words() -> None:
+    """What a tagger answers may be scored as it is; they are other objects than gold's, and not wrong for that."""
+    gold = [Sentence(("Ada", "left", "Oslo"), frozenset({Entity(0, 1, "A"), Entity(2, 3, "B")}))]
+    mentions = (Mention(0, 3, "A", "Ada", 0.9, 0, 1), Mention(4, 8, "B", "left", 0.9, 1, 2))
+    document = Document("Ada left Oslo", ((0, 3), (4, 8), (9, 13)), ((0, 3),), mentions)
+    for predicted in (mentions, document, [Entity(0, 1, "A"), Entity(1, 2, "B")]):
+        micro = evaluate(gold, [predicted]).micro
+        assert (micro.true_positives, micro.predicted, micro.gold) == (1, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ([("Ada", 0, 1)], "expected Entity"),
+        ("Ada", "expected Entity"),
+        ([Mention(0, 3, "A", "Ada")], "counted in words"),
+        (Document("Bo left", ((0, 2), (3, 7)), ((0, 2),)), "expected the same words"),
+        (3, "expected its entities"),
+    ],
+)
+def test_what_is_no_prediction_is_refused(wrong: Any, told: str) -> None:
+    with pytest.raises(SpanwrightError, match=told):
+        evaluate([Sentence(("Ada", "left"), frozenset({Entity(0, 1, "A")}))], [wrong])

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain, count
@@ -304,3 +308,58 @@ def test_a_rule_that_cuts_text_otherwise_than_the_corpus_is_told(
     assert (
         'would cut 100 % of the training sentences into other words than the corpus has, "hyphenated" 0 %' in text
     ) == hint
+
+
+# ------------------------------------------------------------------------------------------------ what may go wrong
+
+
+def test_a_folder_that_nothing_came_of_is_gone(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(SpanwrightError, match="no corpus"):
+        train.train(recipe(data, data={"train": "nowhere.jsonl"}), tmp_path / "a" / "model", quiet=True)
+    assert not (tmp_path / "a" / "model").exists()
+
+
+def test_an_output_that_cannot_be_made_is_told_before_the_work(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(SpanwrightError, match=r"--output .*file/model cannot be made: Not a directory"):
+        train.train(recipe(data), tmp_path / "file" / "model", quiet=True)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows has no hang-up")
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_terminal_that_hangs_up_stops_a_training_unless_nohup_says_otherwise(
+    ignored: bool, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Journal.update
+
+    def hang_up(self: Journal, state: Any, *rest: Any) -> None:
+        original(self, state, *rest)
+        if state.update == 2:
+            os.kill(os.getpid(), signal.SIGHUP)
+
+    monkeypatch.setattr(Journal, "update", hang_up)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    try:
+        if ignored:
+            train.train(recipe(data), tmp_path, quiet=True)
+        else:
+            with pytest.raises(train.Interrupted, match="update 2"):
+                train.train(recipe(data), tmp_path, quiet=True)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert (checkpoint.latest(tmp_path) is None) == ignored
+
+
+@pytest.mark.slow
+def test_a_reader_that_goes_away_does_not_end_a_training(data: Path, tmp_path: Path) -> None:
+    """``spanwright train ... 2>&1 | head -1``: the log's reader has enough, the training has not."""
+    file = data / "genia.jsonl"
+    settings = [f'data={{ train = "{file}", dev = "{file}" }}', 'encoder.name = "tiny"', 'head.name = "spanner"']
+    (tmp_path / "recipe.toml").write_text("\n".join([*settings, "train.epochs = 2"]), encoding="utf-8")
+    command = [sys.executable, "-m", "spanwright", "train", str(tmp_path / "recipe.toml"), "-o", str(tmp_path / "m")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as running:
+        assert running.stderr is not None
+        running.stderr.readline()
+        running.stderr.close()
+        running.wait(timeout=120)
+    assert (tmp_path / "m" / "report.json").exists() and running.returncode == 0

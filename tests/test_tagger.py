@@ -65,6 +65,26 @@ def test_batches_change_nothing(head: str) -> None:
     same(beside[:1], alone[:1])
 
 
+def test_what_is_no_text_or_sentence_is_refused_by_name() -> None:
+    one: Any = tagger()
+    calls: list[tuple[Any, str]] = [
+        (lambda: list(one.stream("Ann")), "an iterable of texts, got 'Ann'"),
+        (lambda: list(one.stream(None)), "an iterable of texts, got None"),
+        (lambda: one(b"Ann"), r"got b'Ann'"),
+        (lambda: one(words=["Ann", 3]), r"a list of words, got \['Ann', 3\]"),
+        (lambda: one(words=[["Ann"]]), "sentences one by one"),
+        (lambda: one.predict(["Ann"]), "Sentence objects.*got 'Ann'"),
+        (lambda: one.predict("Ann"), "Sentence objects.*got 'Ann'"),
+        (lambda: one.predict(None), "Sentence objects.*got None"),
+        (lambda: one.predict(Sentence(("Ann",))), "a list of Sentence objects"),
+        (lambda: one.with_options(threshold="0.3"), 'threshold = "0.3": expected a number'),
+    ]
+    for wrong, told in calls:
+        with pytest.raises(SpanwrightError, match=told):
+            wrong()
+    assert repr(one) == "<Tagger: SpanNER over tiny, labels place, person>"
+
+
 def test_texts_without_words_do_not_pile_up() -> None:
     read: list[int] = []
 

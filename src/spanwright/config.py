@@ -64,6 +64,8 @@ def check_range(config: Any, *names: str, above: float = -inf, least: float = -i
     """The named numbers are finite, > `above`, >= `least` and < `below`."""
     for name in names:
         value = getattr(config, name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise BadSetting(f"{name} = {shown(value)}: expected a number.")
         if not value > above:
             raise BadSetting(f"{name} = {value}: expected more than {above:.12g}.")
         if not value >= least:

@@ -22,13 +22,16 @@ from itertools import zip_longest
 from typing import Any
 
 from spanwright.terminal import pad, visible, width
-from spanwright.types import Entity, Sentence, SpanwrightError
+from spanwright.types import Document, Entity, Mention, Sentence, SpanwrightError, shown
 
 # Each bucket by the largest number that it holds; the last one holds the rest.
 LENGTHS = {1: "1", 2: "2", 3: "3", 4: "4", 6: "5-6", 9: "7-9", None: "10+"}
 DEPTHS = {0: "0", 1: "1", 2: "2", None: "3+"}
 SENTENCE_LENGTHS = {10: "1-10", 20: "11-20", 30: "21-30", 40: "31-40", 50: "41-50", None: "51+"}
 NESTING = ("flat", "outer", "middle", "inner")
+
+
+Predicted = Iterable[Entity] | Iterable[Mention] | Document  # for one sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +97,10 @@ class Scorer:
         self._predicted: Counter[tuple[str, str]] = Counter()
         self._right: Counter[tuple[str, str]] = Counter()
 
-    def add(self, gold: Sentence, predicted: Iterable[Entity]) -> None:
+    def add(self, gold: Sentence, predicted: Predicted) -> None:
         """One sentence and the entities predicted for it; an entity named twice counts once."""
         self.sentences += 1
-        found = frozenset(predicted)
+        found = _entities(gold, predicted)
         spans = sorted({(entity.start, entity.end) for entity in gold.entities})
         widest = max((end - start for start, end in spans), default=0)
         sentence_length = _bucket(SENTENCE_LENGTHS, len(gold))
@@ -133,11 +136,10 @@ class Scorer:
         return Score.of(self._right[key], self._predicted[key], self._gold[key])
 
 
-def evaluate(
-    gold: Iterable[Sentence], predicted: Iterable[Iterable[Entity]], labels: Iterable[str] | None = None
-) -> Report:
+def evaluate(gold: Iterable[Sentence], predicted: Iterable[Predicted], labels: Iterable[str] | None = None) -> Report:
     """Scores the entities predicted for each sentence, sentence by sentence in the same order.
 
+    What is predicted may also be the document of each sentence's words, ``tagger(words=sentence.words)``.
     Both are read once, side by side, and nothing but counts is kept. All entities count, whatever their label;
     `labels` only says which labels `macro` is the mean of (by default those of gold and of predictions, as in seqeval).
     """
@@ -151,6 +153,28 @@ def evaluate(
             )
         scorer.add(sentence, found)
     return scorer.report(labels)
+
+
+def _entities(gold: Sentence, predicted: Predicted) -> frozenset[Entity]:
+    """Mentions by their words; whatever is neither them nor entities is refused, for it would count as wrong."""
+    if isinstance(predicted, Document):
+        if predicted.words != gold.words:
+            raise SpanwrightError(
+                f"a document of the words {shown(predicted.words)} stands beside the gold sentence "
+                f"{shown(gold.words)}; expected the same words: tagger(words=sentence.words)"
+            )
+        predicted = predicted.entities
+    if not isinstance(predicted, Iterable):
+        raise SpanwrightError(f"predicted is {shown(predicted)} for a sentence; expected its entities")
+    return frozenset(map(_entity, predicted))
+
+
+def _entity(given: object) -> Entity:
+    if isinstance(given, Entity):
+        return given
+    if isinstance(given, Mention) and given.start >= 0:
+        return Entity(given.start, given.end, given.label, given.score)
+    raise SpanwrightError(f"predicted {shown(given)}; expected Entity(start, end, label), counted in words")
 
 
 def _ratio(part: float, whole: float) -> float:

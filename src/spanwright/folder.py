@@ -167,16 +167,20 @@ def build(folder: Path, content: dict[str, Any]) -> Tagger:
     return Tagger(encoder, head, rule=rule, max_words=content["max_words"], widest=content["widest"])
 
 
+A_MODEL = "Expected a folder that `spanwright train` wrote, or a hub id such as 'name/model'"
+
+
 def find(place: str | Path, revision: str | None = None) -> Path:
     """The folder itself, or a copy of what the hub has under this id."""
+    if not isinstance(place, (str, Path)) or not str(place):
+        raise SpanwrightError(f"no model at {place!r}. {A_MODEL}")
     folder = Path(place).expanduser()
     if folder.is_dir():
         return folder
-    expected = "Expected a folder that `spanwright train` wrote, or a hub id such as 'name/model'"
     if folder.exists() or looks_like_path(str(place)) or "/" not in str(place):
         what = "is a file" if folder.exists() else "does not exist"
-        raise SpanwrightError(f"no model at {str(place)!r}: it {what}. {expected}")
-    return download(str(place), revision or "", HUB_FILES, "model", expected)
+        raise SpanwrightError(f"no model at {str(place)!r}: it {what}. {A_MODEL}")
+    return download(str(place), revision or "", HUB_FILES, "model", A_MODEL)
 
 
 def read_card(folder: Path) -> dict[str, Any]:

@@ -26,9 +26,16 @@ EVERY_UPDATES = 20  # updates to a line of metrics.jsonl
 EVERY_SECONDS = 60.0  # between two lines of progress where no terminal can show a bar
 
 
+class Lasting(Console):
+    """A console that falls silent when nobody reads it any more; the training goes on."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+
+
 class Journal:
     def __init__(self, output: Path, *, quiet: bool, accelerator: Accelerator):
-        self.console = Console(stderr=True, quiet=quiet)
+        self.console = Lasting(stderr=True, quiet=quiet)
         self.path = output / METRICS
         self.file: Any = None
         self.accelerator = accelerator

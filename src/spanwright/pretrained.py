@@ -121,8 +121,8 @@ def download(name: str, revision: str, files: list[str], what: str, expected: st
         return Path(snapshot_download(name, revision=revision or None, allow_patterns=files, ignore_patterns=deeper))
     except Exception as error:  # the hub's, the network's and the disk's, of many kinds
         raise SpanwrightError(
-            f"there is no folder {name!r}, and the hub has no such {what} or cannot be reached: {first_line(error)}\n"
-            f"{expected}"
+            f"there is no folder {name!r}, and the hub has no such {what} or cannot be reached "
+            f"({first_line(error).removeprefix('Got: ').rstrip('.:')}). {expected}"
         ) from error
 
 

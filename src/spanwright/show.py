@@ -99,7 +99,10 @@ def html_page(documents: Iterable[Document]) -> str:
 
 def jsonl(document: Document) -> str:
     """One line of JSON: the text, and each entity with its characters, words, label and score."""
-    line = json.dumps(document.to_dict(), ensure_ascii=False)
+    row = document.to_dict()
+    for entity in row["entities"]:
+        entity["score"] = round(entity["score"], 6)
+    line = json.dumps(row, ensure_ascii=False)
     return ESCAPED_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", line)
 
 

@@ -19,7 +19,7 @@ from spanwright.encoder import Encoder
 from spanwright.head import Head, States
 from spanwright.select import select
 from spanwright.text import TextRule
-from spanwright.types import Document, Entity, Labels, Sentence, SpanwrightError
+from spanwright.types import Document, Entity, Labels, Sentence, SpanwrightError, shown
 
 SORTED_SENTENCES = 512  # sorted by length together; what a stream holds at once
 PREDICT_PIECES = 4096  # in a batch, padding included
@@ -27,6 +27,12 @@ BATCHES_AT_LEAST = 8  # into which a chunk is split, so that padding stays small
 
 Losses = dict[str, tuple[Tensor, Tensor]]
 TextTokenizer = Callable[[str], Sequence[Any]]
+
+
+NO_TEXTS = "expected an iterable of texts"
+NO_SENTENCES = (
+    "expected a list of Sentence objects, as spanwright.read gives them; for text or words call the tagger itself"
+)
 
 
 class Network(nn.Module):
@@ -57,6 +63,10 @@ class Tagger:
         self.max_words = max_words
         self.widest = widest  # words of the widest entity that training showed
         self.tokenizer = tokenizer  # for the rule "custom"
+
+    def __repr__(self) -> str:
+        head, encoder = type(self.head).__name__, self.encoder.config.name
+        return f"<Tagger: {head} over {encoder}, labels {', '.join(self.labels)}>"
 
     @property
     def encoder(self) -> Encoder:
@@ -152,7 +162,12 @@ class Tagger:
         self, sentences: Iterable[Sentence], batch_tokens: int | None = None, batch_size: int | None = None
     ) -> Iterator[list[Entity]]:
         """All that `decode` proposes for each sentence, long ones put together again."""
+        if isinstance(sentences, (str, Sentence)) or not isinstance(sentences, Iterable):
+            raise SpanwrightError(f"{NO_SENTENCES}, got {shown(sentences)}")
         for chunk in chunks(iter(sentences), SORTED_SENTENCES):
+            for sentence in chunk:
+                if not isinstance(sentence, Sentence):
+                    raise SpanwrightError(f"{NO_SENTENCES}, got {shown(sentence)} among them")
             places = [long.ranges(len(sentence), self.max_words, self.reach) for sentence in chunk]
             split = [long.parts(sentence, self.max_words, self.reach) for sentence in chunk]
             found = iter(self._decode_all(list(chain.from_iterable(split)), batch_tokens, batch_size))
@@ -198,15 +213,18 @@ class Tagger:
         if words is not None and texts is not None:
             raise SpanwrightError("a text and words= were given: expected one of them")
         if words is not None:
-            if isinstance(words, str):
+            if isinstance(words, str) or not all(isinstance(word, str) for word in words):
                 raise SpanwrightError(
-                    "words= expects a list of words, not a string; give a string as the first argument"
+                    f"words= expects a list of words, got {shown(words)}; give a string as the first argument, and "
+                    "sentences one by one"
                 )
             return next(self.stream([text.from_words(tuple(words))]))
         if isinstance(texts, str):
             return next(self.stream([texts]))
-        if not isinstance(texts, Iterable) or isinstance(texts, Mapping):
-            raise SpanwrightError("nothing to tag: expected a string, a list of strings, or words=[...]")
+        if not isinstance(texts, Iterable) or isinstance(texts, (Mapping, bytes)):
+            raise SpanwrightError(
+                f"nothing to tag: expected a string, a list of strings, or words=[...], got {shown(texts)}"
+            )
         return list(self.stream(texts))
 
     def stream(self, texts: Iterable[str | Document]) -> Iterator[Document]:
@@ -214,6 +232,8 @@ class Tagger:
 
         Where `texts` raises an error in the middle, what came before it is answered first.
         """
+        if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+            raise SpanwrightError(f"{NO_TEXTS}, got {shown(texts)}; for one text call the tagger itself")
         waiting: list[tuple[Document, list[Sentence]]] = []
         n_sentences = 0
         wrong: Exception | None = None

@@ -70,7 +70,11 @@ def train(
     `tokenizer` cuts raw text where the recipe says ``words = "custom"``; it is not saved, so `load` wants it again.
     """
     output = Path(output)
-    claim(output, recipe, resume, overwrite)
+    with claimed(output, recipe, resume, overwrite):
+        return trained(recipe, output, resume, quiet, tokenizer)
+
+
+def trained(recipe: Recipe, output: Path, resume: bool, quiet: bool, tokenizer: TextTokenizer | None) -> Report:
     torch.set_num_threads(recipe.run.threads or n_cores())
     accelerator = accelerate(recipe, output)
     torch.manual_seed(recipe.run.seed)
@@ -123,7 +127,22 @@ def claim(output: Path, recipe: Recipe, resume: bool, overwrite: bool) -> None:
     elif (unfinished or finished or (output / CARD).exists()) and not (overwrite or resume):
         state = "an unfinished training: --resume goes on with it," if unfinished else "a trained model:"
         raise SpanwrightError(f"{output} holds {state} --overwrite starts anew")
-    output.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def claimed(output: Path, recipe: Recipe, resume: bool, overwrite: bool) -> Iterator[None]:
+    """The folder is there, and may be written to; if nothing comes of it, it is gone again."""
+    claim(output, recipe, resume, overwrite)
+    new = not output.exists()
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SpanwrightError(f"--output {output} cannot be made: {error.strerror} ({error.filename})") from None
+    try:
+        yield
+    finally:
+        if new and output.is_dir() and not any(output.iterdir()):
+            output.rmdir()
 
 
 def clear(output: Path) -> None:
@@ -342,7 +361,8 @@ def n_cores() -> int:
 
 @contextmanager
 def stop_on_signal() -> Iterator[Callable[[], bool]]:
-    """The first Ctrl-C or SIGTERM lets the update end and a checkpoint be written; a second Ctrl-C stops at once."""
+    """The first Ctrl-C, SIGTERM or hang-up of the terminal lets the update end and a checkpoint be written; a second
+    one stops at once. A hang-up that is ignored already (nohup) stays so."""
     asked: list[int] = []
 
     def ask(number: int, _frame: object) -> None:
@@ -351,7 +371,11 @@ def stop_on_signal() -> Iterator[Callable[[], bool]]:
         asked.append(number)
 
     try:
-        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        hang_up = getattr(signal, "SIGHUP", None)  # Windows has none
+        if hang_up is not None and signal.getsignal(hang_up) != signal.SIG_IGN:
+            numbers.append(hang_up)
+        before = {number: signal.signal(number, ask) for number in numbers}
     except ValueError:  # not the main thread, which alone may handle signals
         before = {}
     try:

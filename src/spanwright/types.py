@@ -138,3 +138,9 @@ class SpanwrightError(Exception):
 
 class WorkFailed(SpanwrightError):
     """The call was right; the work itself did not succeed."""
+
+
+def shown(value: object) -> str:
+    """A value as it may stand in a message: never long."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

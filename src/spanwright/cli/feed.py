@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 from spanwright.data import read
 from spanwright.data.corpora import with_context
-from spanwright.data.findings import BadData, BadRecord, Findings, shown
+from spanwright.data.findings import BadData, BadRecord, Findings
 from spanwright.data.jsonl import Row, name_in, row_in, sentence_of
-from spanwright.data.read import OF_SUFFIX, number_of
+from spanwright.data.read import format_of, number_of, opened
 from spanwright.text import from_words
-from spanwright.types import Document, Sentence, SpanwrightError
+from spanwright.types import Document, Sentence, SpanwrightError, shown
 
 Given = Document | Sentence
 
@@ -55,7 +55,7 @@ def until_wrong(items: Iterator[Given], wrong: list[Exception]) -> Iterator[Give
 
 def _given(source: str, how: Feed) -> Iterator[Given]:
     """Texts as documents; what was split into sentences already, as sentences."""
-    kind = OF_SUFFIX.get(Path(source).suffix.lower(), "")
+    kind = format_of(source)
     if source == "-":
         yield from _documents(sys.stdin.buffer, "standard input", how)
     elif kind == "conll" and not (how.lines or how.jsonl):
@@ -64,7 +64,7 @@ def _given(source: str, how: Feed) -> Iterator[Given]:
             skip_bad=how.skip_bad, tell=tell,
         )  # fmt: skip
     else:
-        with Path(source).open("rb") as stream:
+        with opened(Path(source)) as stream:
             yield from _documents(stream, source, replace(how, jsonl=how.jsonl or (kind == "jsonl" and not how.lines)))
 
 
@@ -86,7 +86,7 @@ def document_of(sentence: Sentence) -> Document:
     return replace(document, left=sentence.left, right=sentence.right)
 
 
-def _documents(stream: BinaryIO, name: str, how: Feed) -> Iterator[Given]:
+def _documents(stream: IO[bytes], name: str, how: Feed) -> Iterator[Given]:
     if not (how.lines or how.jsonl):
         try:
             yield how.cut(_decoded(stream.read()).removeprefix("\ufeff"))
@@ -119,7 +119,8 @@ def _of_row(line: str, how: Feed) -> Given:
         words: Row = {key: row[key] for key in ("tokens", "space_after") if key in row}
         return replace(sentence_of(words, []), id=name, doc=name_in(row, "doc"))
     if not isinstance(row.get("text"), str):
-        raise BadRecord(f"text is {shown(row.get('text'))}", 'a string under "text", or a list under "tokens"')
+        wrong = f"text is {shown(row['text'])}" if "text" in row else "neither 'tokens' nor 'text' is there"
+        raise BadRecord(wrong, 'a string under "text", or a list under "tokens"')
     return replace(how.cut(row["text"]), id=name)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -29,9 +30,13 @@ def opened(model: str, settings: Sequence[str], device: str, precision: str, thr
     """The model in `model`, with the inference settings that `--set` names."""
     given = dict(parse_setting(setting, "--set key=value, such as --set threshold=0.4") for setting in settings)
 
+    from spanwright.checkpoint import latest
     from spanwright.folder import load
+    from spanwright.train import REPORT
 
     tagger = load(model, device=device, precision=precision, threads=threads)
+    if Path(model).is_dir() and latest(Path(model)) and not (Path(model) / REPORT).is_file():
+        print(f"{model} is an unfinished training: these are its best weights so far", file=sys.stderr)
     return tagger.with_options(**checked(tagger, given)) if given else tagger
 
 

@@ -10,9 +10,10 @@ from typing import Annotated, Literal
 import typer
 
 from spanwright import show
-from spanwright.cli.feed import Feed, documents_in, typed
+from spanwright.cli.feed import Feed, documents_in, tell, typed
 from spanwright.cli.options import Device, Model, Precision, Settings, Threads, data_of, opened
-from spanwright.types import Document, SpanwrightError
+from spanwright.select import outermost
+from spanwright.types import Document, Entity, SpanwrightError
 
 Format = Literal["jsonl", "conll", "tree", "html"]
 
@@ -68,5 +69,9 @@ def written(documents: Iterable[Document], output_format: Format) -> Iterator[st
         yield show.html_page(documents)
         return
     write = {"jsonl": show.jsonl, "conll": show.conll, "tree": show.tree}[output_format]
+    n_inner = 0
     for i, document in enumerate(documents):
         yield ("\n" if i and output_format == "tree" else "") + write(document)
+        n_inner += len(document.entities) - len(outermost(Entity(m.start, m.end, m.label) for m in document.entities))
+    if n_inner and output_format == "conll":
+        tell(f"entities that CoNLL cannot hold beside others: {n_inner}; the outermost were written, jsonl has all")

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from spanwright.data.findings import BadRecord, Findings, shown
+from spanwright.data.findings import BadRecord, Findings
 from spanwright.data.tags import Mended, Tag, decode, parse_tag
-from spanwright.types import Sentence
+from spanwright.types import Sentence, SpanwrightError, shown
 
 DOCUMENT = "-DOCSTART-"
 FILLERS = frozenset({"-X-", "O", "_", "-"})
@@ -112,6 +112,7 @@ class ConllReader:
         cells = split(line)
         if self._width is None and len(cells) >= self._columns.least():
             self._width = len(cells), number
+            self._check_columns(len(cells))
         if self._width is None:
             least = self._columns.least()
             raise BadRecord(f"{_columns_in(cells)}: {shown(line)}", f"at least {least}, separated by tabs or spaces")
@@ -119,6 +120,15 @@ class ConllReader:
             expected = f"{self._width[0]} as in line {self._width[1]}"
             raise BadRecord(f"{_columns_in(cells)}: {shown(line)}", expected)
         return cells
+
+    def _check_columns(self, n_cells: int) -> None:
+        word, tag = self._columns.word, self._columns.tag
+        if tag is not None and word % n_cells == tag % n_cells:
+            raise SpanwrightError(
+                f"{self._file}: words and tags are to be read from the same column, {word % n_cells} of {n_cells} "
+                f"(word_column={word}, tag_column={tag}). Expected two columns; they count from 0, negative ones from "
+                "the last"
+            )
 
     def _is_comment(self, line: str) -> bool:
         if self._now.words:

@@ -139,4 +139,7 @@ def _nowhere(name_or_path: str | Path) -> str:
         close = get_close_matches(str(name_or_path), known, n=1, cutoff=0.5)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         by_name = f"By name: ${VARIABLE} ({root}) holds {', '.join(known) or 'nothing'}.{hint}"
-    return f"there is no corpus {str(name_or_path)!r}. {by_name} By path: {whats_near(Path(name_or_path))}"
+    by_path = f"By path: there is no {name_or_path}. {whats_near(Path(name_or_path))}"
+    looks_like_path = "/" in str(name_or_path) or Path(name_or_path).suffix
+    ways = f"{by_path} {by_name}" if looks_like_path else f"{by_name} {by_path}"
+    return f"there is no corpus {str(name_or_path)!r}. {ways}"

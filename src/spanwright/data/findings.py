@@ -68,9 +68,3 @@ class BadRecord(ValueError):
         super().__init__(wrong)
         self.wrong = wrong
         self.expected = expected
-
-
-def shown(value: object) -> str:
-    """A value as it may stand in a message: never long."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

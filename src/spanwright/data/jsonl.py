@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from math import inf
 from typing import Any, NoReturn
 
-from spanwright.data.findings import BadRecord, shown
-from spanwright.types import Entity, Sentence
+from spanwright.data.findings import BadRecord
+from spanwright.types import Entity, Sentence, shown
 
 Row = dict[str, Any]
 Given = list[tuple[int, int, str, float]]  # entities as given: start, end, label, score
@@ -42,6 +43,8 @@ def sentence_of(row: Row, notes: list[str]) -> Sentence:
     words = _words(row.get("tokens"), "tokens")
     if not words:
         raise BadRecord("tokens is empty", "at least one token")
+    if isinstance(row.get("text"), str) and "".join(row["text"].split()) != "".join("".join(words).split()):
+        notes.append("'tokens' were read; 'text' says something else and was passed over")
     seen: set[Entity] = set()
     for start, end, label, score in entities_of(row, len(words), "tokens"):
         entity = Entity(start, end, label, score)
@@ -76,6 +79,8 @@ def entities_of(row: Row, length: int, unit: str) -> Given:
         for key in ELSEWHERE:
             if isinstance(row.get(key), list):
                 raise BadRecord(f"there is no 'entities', but a list {key!r}", "the entities under the key 'entities'")
+        for key in get_close_matches("entities", map(str, row), n=1, cutoff=0.8):
+            raise BadRecord(f"there is no 'entities', but {key!r}", "the entities under the key 'entities'")
     items = row.get("entities", [])
     if not isinstance(items, list):
         raise BadRecord(f"entities is {shown(items)}", "a list")

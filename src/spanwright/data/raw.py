@@ -22,8 +22,11 @@ class TextReading:
     cut: Cut = "widen"
 
 
-def sentences_in_text(row: Row, name: str, how: TextReading, notes: list[str]) -> list[Sentence]:
-    """The sentences of a row in characters; `name` stands in where the row names no document."""
+def sentences_in_text(row: Row, name: str, how: TextReading, notes: list[str], widened: list[str]) -> list[Sentence]:
+    """The sentences of a row in characters; `name` stands in where the row names no document.
+
+    `notes` receives what was passed over, `widened` the entities that were taken wider than they were given.
+    """
     text = text_of(row)
     given = entities_of(row, len(text), "characters")
     identity = name_in(row, "id") or name_in(row, "doc") or name
@@ -32,7 +35,7 @@ def sentences_in_text(row: Row, name: str, how: TextReading, notes: list[str]) -
         raise BadRecord("text has no word", "at least one word")
     mentions: dict[Mention, None] = {}
     for start_char, end_char, label, score in given:
-        mention = _mention(document, start_char, end_char, label, score, how.cut, notes)
+        mention = _mention(document, start_char, end_char, label, score, how.cut, widened)
         if mention in mentions:
             notes.append(f"entity {mention.text!r} ({label}) is there twice")
         mentions[mention] = None
@@ -42,16 +45,16 @@ def sentences_in_text(row: Row, name: str, how: TextReading, notes: list[str]) -
 
 
 def _mention(
-    document: Document, start_char: int, end_char: int, label: str, score: float, cut: Cut, notes: list[str]
+    document: Document, start_char: int, end_char: int, label: str, score: float, cut: Cut, widened: list[str]
 ) -> Mention:
     given = f"entity {start_char}:{end_char} {label} ({document.text[start_char:end_char]!r})"
     try:
-        start, end = to_words(document, start_char, end_char, cut="widen" if cut == "widen" else "refuse")
+        start, end = to_words(document, start_char, end_char, cut="refuse")
     except CutWord as error:
         if cut == "refuse":
             raise BadRecord(f"{given}: {error}", "entities of whole words; cut='widen' takes the whole word") from None
         start, end = to_words(document, start_char, end_char, cut="widen")
-        notes.append(f"{given}: {error}; the whole word was taken")
+        widened.append(f"{given}: {error}; the whole word was taken")
     except ValueError as error:
         raise BadRecord(f"{given}: {error}", "an entity with at least one word") from None
     first, last = document.offsets[start][0], document.offsets[end - 1][1]

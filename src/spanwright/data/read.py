@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import chain
@@ -28,6 +30,8 @@ HOLDS = {
     "jsonl": 'one object a line, {"tokens": [...], "entities": [...]} or {"text": ..., "entities": [...]}',
     "conll": "one word and its tag a line, an empty line after each sentence",
 }
+
+GZIP = b"\x1f\x8b"
 
 log = logging.getLogger("spanwright.data")
 
@@ -61,6 +65,9 @@ class Reader(Iterator[Sentence]):
         self.notes = Findings()
         self.mended = Findings()
         self.count = 0  # sentences so far
+        self.lines = 0
+        self.unannotated = 0  # records without "entities"
+        self.widened = 0  # entities that cut a word
         self._source = source
         self._how = how
         self._sentences = self._run()
@@ -72,23 +79,19 @@ class Reader(Iterator[Sentence]):
         with self._opened() as stream:
             lines = self._numbered(stream)
             first, lines = _first_line(lines)
-            kind = self._how.format or OF_SUFFIX.get(Path(self.name).suffix.lower(), "")
+            kind = self._how.format or format_of(self.name)
             kind = kind or ("jsonl" if first.lstrip().startswith(("{", "[")) else "conll")
             for sentence in self._jsonl(first, lines) if kind == "jsonl" else self._conll(lines):
                 self.count += 1
                 yield sentence
-        self._end(kind)
+        self._end(kind, empty=not first)
 
     def _opened(self) -> AbstractContextManager[IO[Any]]:
-        if not isinstance(self._source, Path):
-            return nullcontext(self._source)
-        try:
-            return self._source.open("rb")
-        except OSError as error:
-            raise SpanwrightError(f"{self.name} cannot be read: {error.strerror}") from None
+        return opened(self._source) if isinstance(self._source, Path) else nullcontext(self._source)
 
     def _numbered(self, stream: Iterable[str | bytes]) -> Lines:
         for number, line in enumerate(stream, 1):
+            self.lines = number
             if isinstance(line, bytes):
                 if number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
                     raise SpanwrightError(f"{self.name} is UTF-16; expected UTF-8: save it in that encoding")
@@ -112,16 +115,19 @@ class Reader(Iterator[Sentence]):
                 continue
             where = f"{self.name}:{number}"
             notes: list[str] = []
+            widened: list[str] = []
             try:
                 row = row_in(line)
-                in_text = "text" in row and "tokens" not in row
-                found = (
-                    sentences_in_text(row, str(number), self._how.text, notes) if in_text else [sentence_of(row, notes)]
-                )
+                if "text" in row and "tokens" not in row:
+                    found = sentences_in_text(row, str(number), self._how.text, notes, widened)
+                else:
+                    found = [sentence_of(row, notes)]
             except BadRecord as error:
                 self.bad.add(where, error.wrong, error.expected)
                 continue
-            for note in notes:
+            self.unannotated += "entities" not in row
+            self.widened += len(widened)
+            for note in [*notes, *(widened if self._how.text.cut == "report" else [])]:
                 self.notes.add(where, note)
             yield from found
 
@@ -131,13 +137,24 @@ class Reader(Iterator[Sentence]):
         yield from reader.sentences(lines)
         self.mended = reader.mended.findings()
 
-    def _end(self, kind: str) -> None:
+    def _end(self, kind: str, empty: bool) -> None:
         if self.bad and not (self._how.skip_bad and self.count):
             mend = "mend them, or leave such records out (skip_bad, --skip-bad)"
             advice = mend if self.count else "no good sentence is left"
             raise BadData(f"{number_of(self.bad, 'bad record{}')} in {self.name}:\n{self.bad}\n{advice}", self.bad)
         if not self.count:
-            raise BadData(f"{self.name} is empty; expected at least one sentence ({HOLDS[kind]})", self.bad)
+            what = "is empty" if empty else f"holds no sentence in its {self.lines} lines"
+            raise BadData(f"{self.name} {what}; expected at least one sentence ({HOLDS[kind]})", self.bad)
+        if self.unannotated:
+            self._how.tell(
+                f"{self.name}: {self.unannotated} of {self.count} sentences come from records without 'entities' and "
+                "were taken to have none"
+            )
+        if self.widened and self._how.text.cut == "widen":
+            self._how.tell(
+                f"{self.name}: entities that cut a word: {self.widened}, widened to whole words. data.cut=report lists "
+                "them, data.cut=refuse takes no such record"
+            )
         for findings, what in (
             (self.bad, "bad record{} left out"),
             (self.notes, "note{}"),
@@ -188,6 +205,27 @@ def read(
         if source.is_dir():
             raise SpanwrightError(f"{source} is a folder; expected a file. {whats_in(source)}")
     return Reader(source, how)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """The bytes of a file, unpacked if it is gzip's."""
+    try:
+        stream = path.open("rb")
+    except OSError as error:
+        raise SpanwrightError(f"{path} cannot be read: {error.strerror}") from None
+    with stream:
+        packed = stream.peek(2)[:2] == GZIP
+        try:
+            yield gzip.GzipFile(fileobj=stream) if packed else stream  # type: ignore[misc]
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise SpanwrightError(f"{path} is damaged: {error}. Expected a whole gzip file") from None
+
+
+def format_of(name: str) -> str:
+    """By the end of a file's name, before ``.gz`` if it has that; "" if it tells nothing."""
+    path = Path(name)
+    return OF_SUFFIX.get(Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower(), "")
 
 
 def whats_near(path: Path) -> str:

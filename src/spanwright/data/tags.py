@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
-from spanwright.data.findings import BadRecord, Findings, shown
-from spanwright.types import Entity, SpanwrightError
+from spanwright.data.findings import BadRecord, Findings
+from spanwright.types import Entity, SpanwrightError, shown
 
 Tag = tuple[str, str]  # a letter of B I E S O, a label ("" for O)
 

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import IO, Literal
 
 from spanwright.data.conll import DOCUMENT
-from spanwright.data.findings import shown
 from spanwright.data.jsonl import RESERVED, row_of
 from spanwright.data.read import FORMATS, OF_SUFFIX
 from spanwright.data.tags import SCHEMES, encode, scheme_of
 from spanwright.select import outermost
-from spanwright.types import Entity, Sentence, SpanwrightError
+from spanwright.types import Entity, Sentence, SpanwrightError, shown
 
 log = logging.getLogger("spanwright.data")
 

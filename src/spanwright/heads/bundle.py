@@ -58,8 +58,9 @@ class Bundle(Head):
 
         def __post_init__(self) -> None:
             check_names(self)
-            check_weights(self)
             resolved = {name: spec_of(head, child) for name, (head, child) in children_of(self).items()}
+            check_output(self)
+            check_weights(self)
             object.__setattr__(self, "heads", resolved)  # every setting written out
 
     def __init__(self, config: Any, labels: Labels, width: int, input_width: int) -> None:
@@ -180,13 +181,16 @@ def spec_of(head: str, config: Any) -> dict[str, Any]:
 
 
 def check_names(config: Any) -> None:
-    """There are heads, their names can name modules and arrays, and the output is one of them."""
+    """There are heads, and their names can name modules and arrays."""
     if not config.heads:
         raise BadSetting("heads is empty: expected at least one head, for example heads.spanner.")
     reserved = nn.ModuleDict()
     for name in config.heads:
         if not name.isidentifier() or hasattr(reserved, name):
             raise BadSetting(f'heads."{name}": expected letters, digits and underscores, and no word that torch uses.')
+
+
+def check_output(config: Any) -> None:
     if config.inference.output not in config.heads:
         output = config.inference.output
         raise BadSetting(f"inference.output = {output!r}: expected a head of the bundle, {', '.join(config.heads)}.")
@@ -194,13 +198,13 @@ def check_names(config: Any) -> None:
 
 def check_weights(config: Any) -> None:
     """Each head has a weight, none is negative, one at least is positive."""
-    for name in config.heads:
-        if name not in config.weights:
-            raise BadSetting(f"weights has nothing for the head {name!r}: expected a number, for example {name} = 1.0.")
     for name, weight in config.weights.items():
         if name not in config.heads:
             raise BadSetting(f"weights.{name}: expected a head of the bundle, {', '.join(config.heads)}.")
         if not 0 <= weight < float("inf"):
             raise BadSetting(f"weights.{name} = {weight}: expected 0 or more.")
+    for name in config.heads:
+        if name not in config.weights:
+            raise BadSetting(f"weights has nothing for the head {name!r}: expected a number, for example {name} = 1.0.")
     if not any(config.weights.values()):
         raise BadSetting("weights are all 0: expected one at least above 0, or nothing is learnt.")
