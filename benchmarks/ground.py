@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -45,9 +46,10 @@ def row_of(
         "epochs": told["epochs"], "best_epoch": told["best_epoch"], "train_sentences": told["train_sentences"],
         "precision": round(100 * report.micro.precision, 2), "recall": round(100 * report.micro.recall, 2),
         "f1": round(100 * sure.value, 2), "f1_low": round(100 * sure.low, 2), "f1_high": round(100 * sure.high, 2),
-        "resampled": f"{sure.units} {sure.unit}", "minutes": round(told["core_minutes"], 1), "device": told["device"],
+        "resampled": f"{sure.units} {sure.unit}", "minutes": round(told["core_minutes"], 1),
+        "memory_mb": told["memory_mb"], "device": told["device"],
         "dev_f1": [round(100 * f1, 2) for f1 in told["dev_f1"]],
-        "predictions": f"predictions/{name_of(head, recipe, changed)}",
+        "predictions": f"predictions/{name_of(head, recipe, changed, options)}",
         "command": command_of(folder, head, recipe, changed, options),
     }  # fmt: skip
     return row, found
@@ -63,7 +65,7 @@ def changes(recipe: Recipe) -> dict[str, Any]:
     train, _, _ = read_splits(recipe, lambda _: None)
     found = to_dict(head_class(recipe.head_name).fit(written.head_config(), train))  # a width that the data decide
     usual = dict(flat(recipe_to_dict(replace(written, head_table=found))))
-    return {key: value for key, value in flat(recipe_to_dict(recipe)) if usual[key] != value}
+    return {key: value for key, value in flat(recipe_to_dict(recipe)) if usual.get(key) != value}
 
 
 def flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
@@ -74,10 +76,12 @@ def flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]
             yield above + key, value
 
 
-def name_of(head: str, recipe: Recipe, changed: Mapping[str, Any]) -> str:
-    """The predictions' file, such as ``genia-seqner-seed1-limit2000.jsonl.gz``."""
-    marks = [f"{key.rpartition('.')[2]}{value}" for key, value in changed.items() if key != "run.seed"]
-    return "-".join([recipe.data.train, head, f"seed{recipe.run.seed}", *marks]) + ".jsonl.gz"
+def name_of(head: str, recipe: Recipe, changed: Mapping[str, Any], options: list[str]) -> str:
+    """The predictions' file, such as ``genia-seqner-seed1-data.limit=2000.jsonl.gz``; no two rows have the same one."""
+    marks = [f"{key}={value}" for key, value in changed.items() if key != "run.seed"]
+    marks += [option for option in options if not option.startswith("output=")]  # the output has named the head
+    name = "-".join([recipe.data.train, head, f"seed{recipe.run.seed}", *marks])
+    return re.sub(r"[^\w.=-]", "_", name) + ".jsonl.gz"
 
 
 def command_of(folder: Path, head: str, recipe: Recipe, changed: Mapping[str, Any], options: list[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import os
 import re
 import subprocess
@@ -84,6 +85,21 @@ def test_no_file_tells_of_the_machine_it_was_written_on() -> None:
         if name.endswith((".py", ".md", ".toml", ".json", ".txt", ".yaml")) and "tests/" not in name:
             found = home.search((ROOT / name).read_text(encoding="utf-8")) if (ROOT / name).exists() else None
             assert found is None, f"{name}: {found}"
+
+
+def test_the_tables_of_the_results_are_those_of_the_rows() -> None:
+    spec = importlib.util.spec_from_file_location("results", ROOT / "benchmarks" / "results.py")
+    assert spec is not None and spec.loader is not None
+    results = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(results)
+    page = results.PAGE.read_text(encoding="utf-8")
+    assert results.rendered(page) == page
+    rows = results.rows_of("ground")
+    names = ("corpus", "head", "encoder", "seed", "epochs", "train_sentences", "precision", "recall", "f1", "minutes")
+    assert all(row[name] is not None for row in rows for name in (*names, "command"))
+    assert {row["predictions"] for row in rows} == {
+        f"predictions/{path.name}" for path in (results.RESULTS / "predictions").iterdir()
+    }
 
 
 @pytest.mark.parametrize("module", TORCH_FREE)
