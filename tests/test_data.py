@@ -422,7 +422,7 @@ def test_a_slip_in_the_key_of_the_entities_is_bad() -> None:
 def test_records_without_entities_are_counted() -> None:
     told: list[str] = []
     assert len(list(reader({"tokens": ["a"]}, {"tokens": ["b"], "entities": []}, tell=told.append))) == 2
-    assert told == ["<input>: 1 of 2 sentences come from records without 'entities' and were taken to have none"]
+    assert told == ["<input>: 1 record without 'entities', taken to have none"]
 
 
 def test_a_text_that_contradicts_the_tokens_is_noted() -> None:

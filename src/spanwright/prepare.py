@@ -193,13 +193,15 @@ def say_if_text_is_cut_otherwise(train: list[Sentence], rule: TextRule, say: Say
         cut = (read_text(text, replace(rule, words=words)).words for text in texts)
         return sum(found == sentence.words for found, sentence in zip(cut, sample, strict=True)) / len(sample)
 
-    own = agreement(rule.words)
-    best = max(WORD_RULES, key=agreement)
-    if own < 0.8 and agreement(best) > own + 0.1:
+    if (own := agreement(rule.words)) > 0.8:
+        return
+    others = {words: agreement(words) for words in WORD_RULES}
+    best = max(others, key=others.__getitem__)
+    if others[best] > own + 0.1:
         say(
             f'data.words = "{rule.words}" would cut {100 * (1 - own):.0f} % of the training sentences into other words '
-            f'than the corpus has, "{best}" {100 * (1 - agreement(best)):.0f} %. Scores on given words are the same, '
-            f'but on raw text the model does better with data.words = "{best}"'
+            f'than the corpus has, "{best}" {100 * (1 - others[best]):.0f} %. Scores on given words are the same, but '
+            f'on raw text the model does better with data.words = "{best}"'
         )
 
 

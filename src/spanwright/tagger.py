@@ -213,12 +213,13 @@ class Tagger:
         if words is not None and texts is not None:
             raise SpanwrightError("a text and words= were given: expected one of them")
         if words is not None:
-            if isinstance(words, str) or not all(isinstance(word, str) for word in words):
+            given = tuple(words) if isinstance(words, Iterable) and not isinstance(words, str) else None
+            if given is None or not all(isinstance(word, str) for word in given):
                 raise SpanwrightError(
                     f"words= expects a list of words, got {shown(words)}; give a string as the first argument, and "
                     "sentences one by one"
                 )
-            return next(self.stream([text.from_words(tuple(words))]))
+            return next(self.stream([text.from_words(given)]))
         if isinstance(texts, str):
             return next(self.stream([texts]))
         if not isinstance(texts, Iterable) or isinstance(texts, (Mapping, bytes)):

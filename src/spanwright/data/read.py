@@ -147,8 +147,7 @@ class Reader(Iterator[Sentence]):
             raise BadData(f"{self.name} {what}; expected at least one sentence ({HOLDS[kind]})", self.bad)
         if self.unannotated:
             self._how.tell(
-                f"{self.name}: {self.unannotated} of {self.count} sentences come from records without 'entities' and "
-                "were taken to have none"
+                f"{self.name}: {number_of(self.unannotated, 'record{}')} without 'entities', taken to have none"
             )
         if self.widened and self._how.text.cut == "widen":
             self._how.tell(
@@ -258,6 +257,7 @@ def _first_line(lines: Lines) -> tuple[str, Lines]:
     return "", iter(passed)
 
 
-def number_of(findings: Findings, what: str) -> str:
+def number_of(found: Findings | int, what: str) -> str:
     """``"bad record{}"`` -> "3 bad records"."""
-    return f"{len(findings)} {what.format('' if len(findings) == 1 else 's')}"
+    count = found if isinstance(found, int) else len(found)
+    return f"{count} {what.format('' if count == 1 else 's')}"
