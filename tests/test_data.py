@@ -108,6 +108,7 @@ def test_an_entity_given_twice_counts_once_and_is_told() -> None:
         (tokens({"start_char": 0, "end_char": 3, "label": "x"}), "start_char", "counted in tokens"),
         (tokens({"start": 0, "end": 1}), "has no label", "a string and not empty"),
         (tokens([0, 1, " "]), "has no label", "not empty"),
+        (tokens([0, 1, 5]), "has the label 5", "a string"),
         (tokens({"start": 0, "end": 1, "label": "x", "score": True}), "has the score True", "a number"),
         (tokens("x"), "entity 'x'", "[start, end, label]"),
         (tokens([0, 1]), "entity [0, 1]", "[start, end, label]"),

@@ -63,7 +63,7 @@ def prepare(recipe: Recipe, say: Say, tokenizer: TextTokenizer | None = None) ->
     examples = [tagger.example(sentence, index) for index, sentence in enumerate(short)]
     n_entities = sum(len(sentence.entities) for sentence in train)
     say(f"train: {len(train)} sentences, {n_entities} entities, {len(labels)} labels: {', '.join(labels)}")
-    say(f"dev: {len(dev)} sentences, test: {len(test)} sentences")
+    say(f"dev: {len(dev)} sentences" + (f", test: {len(test)} sentences" if test else ""))
     return Prepared(recipe, tagger, examples, len(train), dev, test)
 
 
@@ -218,8 +218,9 @@ def say_what_is_lost(tagger: Tagger, train: list[Sentence], short: list[Sentence
         if lost:
             say(
                 f"{lost.total()} of {n_gold} training entities ({100 * lost.total() / n_gold:.1f} %) are beyond "
-                f"{f'the head {name}' if name else 'this head'} and are not taught (too wide, or overlapping); such "
-                f"gold still counts in recall. By width in words: {listed_widths(lost)}"
+                f"{f'the head {name}' if name else 'this head'} and are not taught (too wide, overlapping, "
+                "or a second label on a span); such gold still counts in recall. By width in words: "
+                f"{listed_widths(lost)}"
             )
         overlap = head.inference.overlap
         taught = [head.representable(sentence) for sentence in short]

@@ -85,7 +85,7 @@ def trained(recipe: Recipe, output: Path, resume: bool, quiet: bool, tokenizer: 
             resume_from(run)
         else:
             if resume:
-                journal.say(f"{output} has no checkpoint yet: training starts at its beginning")
+                journal.warn(f"{output} has no checkpoint to resume from: training starts at its beginning")
             clear(output)
         journal.begin(run.progress.journal_bytes)
         save_recipe(prepared.recipe, output / RECIPE)

@@ -132,7 +132,9 @@ def _entity(item: object, length: int, unit: str) -> tuple[int, int, str, float]
     # bool is an int to Python, but not to the person who wrote the file.
     if type(start) is not int or type(end) is not int:
         raise BadRecord(f"entity {shown(item)}", f"start and end to be whole numbers, counted in {unit}")
-    if not isinstance(label, str) or not label.strip():
+    if label is not None and not isinstance(label, str):
+        raise BadRecord(f"entity {shown(item)} has the label {shown(label)}", "a label that is a string")
+    if label is None or not label.strip():
         raise BadRecord(f"entity {shown(item)} has no label", "a label that is a string and not empty")
     if start >= end:
         raise BadRecord(f"entity {shown(item)} has no {unit}", "start < end (end is exclusive)")
