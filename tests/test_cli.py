@@ -414,6 +414,11 @@ def test_packed_files_are_read(call: Call, model: Path, data: Path, tmp_path: Pa
     for command in ("evaluate", "predict"):
         answer = call(command, str(model), str(rows))
         assert answer.code == 0 and answer.out == call(command, str(model), str(data / "gum.jsonl")).out
+    piped = subprocess.run(
+        [sys.executable, "-m", "spanwright", "predict", str(model), "--jsonl"], input=rows.read_bytes(),
+        capture_output=True, check=True,
+    )  # fmt: skip
+    assert piped.stdout.decode() == answer.out
     packed.write_bytes(rows.read_bytes()[:200])
     for command in ("evaluate", "predict"):
         cut = call(command, str(model), str(packed))

@@ -192,3 +192,11 @@ def test_reading_needs_no_torch(data: Path) -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.split() == ["20", "False", "False"]
+
+
+def test_packed_splits_are_found(tmp_path: Path) -> None:
+    for name in ("train.jsonl", "dev.jsonl.gz", "test.conll.gz"):
+        (tmp_path / name).write_bytes(b"")
+    assert {split: path.name for split, path in splits(tmp_path).items()} == {
+        "train": "train.jsonl", "dev": "dev.jsonl.gz", "test": "test.conll.gz",
+    }  # fmt: skip

@@ -417,7 +417,8 @@ def test_round_trip(sentences: list[Sentence]) -> None:
 
 def test_a_slip_in_the_key_of_the_entities_is_bad() -> None:
     with pytest.raises(BadData, match=r"there is no 'entities', but 'entites'; expected the entities under the key"):
-        list(reader({"tokens": ["a"], "entites": {"start": 0}}))
+        list(reader({"tokens": ["a"], "entites": [{"start": 0}]}))
+    assert len(list(reader({"tokens": ["a"], "n_entities": [0], "entites": 0}, tell=lambda _: None))) == 1
 
 
 def test_records_without_entities_are_counted() -> None:

@@ -100,7 +100,7 @@ class Scorer:
     def add(self, gold: Sentence, predicted: Predicted) -> None:
         """One sentence and the entities predicted for it; an entity named twice counts once."""
         self.sentences += 1
-        found = _entities(gold, predicted)
+        found = entities_in(gold, predicted)
         spans = sorted({(entity.start, entity.end) for entity in gold.entities})
         widest = max((end - start for start, end in spans), default=0)
         sentence_length = _bucket(SENTENCE_LENGTHS, len(gold))
@@ -155,10 +155,10 @@ def evaluate(gold: Iterable[Sentence], predicted: Iterable[Predicted], labels: I
     return scorer.report(labels)
 
 
-def _entities(gold: Sentence, predicted: Predicted) -> frozenset[Entity]:
+def entities_in(gold: Sentence, predicted: Predicted) -> frozenset[Entity]:
     """Mentions by their words; whatever is neither them nor entities is refused, for it would count as wrong."""
     if isinstance(predicted, Document):
-        if predicted.words != gold.words:
+        if predicted.words != tuple(gold.words):
             raise SpanwrightError(
                 f"a document of the words {shown(predicted.words)} stands beside the gold sentence "
                 f"{shown(gold.words)}; expected the same words: tagger(words=sentence.words)"

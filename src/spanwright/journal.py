@@ -7,8 +7,9 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -26,16 +27,28 @@ EVERY_UPDATES = 20  # updates to a line of metrics.jsonl
 EVERY_SECONDS = 60.0  # between two lines of progress where no terminal can show a bar
 
 
-class Lasting(Console):
-    """A console that falls silent when nobody reads it any more; the training goes on."""
+class Lasting:
+    """A stream that falls silent when nobody reads it any more, a closed pipe or terminal; the training goes on."""
 
-    def on_broken_pipe(self) -> None:
-        self.quiet = True
+    def __init__(self, stream: IO[str]):
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            return self.stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self.stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
 
 
 class Journal:
     def __init__(self, output: Path, *, quiet: bool, accelerator: Accelerator):
-        self.console = Lasting(stderr=True, quiet=quiet)
+        self.console = Console(file=cast(IO[str], Lasting(sys.stderr)), quiet=quiet)
         self.path = output / METRICS
         self.file: Any = None
         self.accelerator = accelerator

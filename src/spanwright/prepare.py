@@ -55,7 +55,8 @@ def prepare(recipe: Recipe, say: Say, tokenizer: TextTokenizer | None = None) ->
     tagger, recipe = build(recipe, labels, train, trained)
     tagger.tokenizer = tokenizer
     warn_of_strange_labels(tagger.labels, dev, test, say)
-    say_if_text_is_cut_otherwise(train, tagger.rule, say)
+    if trained is None:  # else the rule is settled
+        say_if_text_is_cut_otherwise(train, tagger.rule, say)
     short = [part for sentence in train for part in training_parts(sentence, recipe.data.max_words)]
     if len(short) > len(train):
         say(f"{len(short) - len(train)} cuts in training sentences longer than data.max_words={recipe.data.max_words}")
@@ -186,7 +187,7 @@ def say_if_text_is_cut_otherwise(train: list[Sentence], rule: TextRule, say: Say
     """Words that the rule would cut otherwise: in raw text the tagger then meets other words than it has learnt."""
     if rule.words == "custom":
         return
-    sample = train[:: max(1, len(train) // CUT_SAMPLE)][:CUT_SAMPLE]
+    sample = train[:: -(-len(train) // CUT_SAMPLE)]
     texts = [from_words(sentence.words, sentence.spaces).text for sentence in sample]
 
     def agreement(words: Any) -> float:
@@ -195,7 +196,9 @@ def say_if_text_is_cut_otherwise(train: list[Sentence], rule: TextRule, say: Say
 
     if (own := agreement(rule.words)) > 0.8:
         return
-    others = {words: agreement(words) for words in WORD_RULES}
+    # Where nobody says which words have no space after them, they are joined by spaces, and cutting at spaces fits all.
+    known = all(sentence.spaces for sentence in sample) and not all(all(sentence.spaces) for sentence in sample)
+    others = {words: agreement(words) for words in WORD_RULES if known or words != "whitespace"}
     best = max(others, key=others.__getitem__)
     if others[best] > own + 0.1:
         say(

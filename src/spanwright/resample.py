@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from spanwright.types import Entity, Sentence, SpanwrightError
+from spanwright.evaluate import Predicted, entities_in
+from spanwright.types import Sentence, SpanwrightError
 
 RESAMPLES = 2000
 DOCUMENTS_AT_LEAST = 10  # fewer tell nothing of one another
@@ -35,14 +36,14 @@ class Interval:
         return self.low > 0 or self.high < 0
 
 
-def f1_interval(gold: Sequence[Sentence], predicted: Iterable[Iterable[Entity]], seed: int = 0) -> Interval:
+def f1_interval(gold: Sequence[Sentence], predicted: Iterable[Predicted], seed: int = 0) -> Interval:
     """Micro F1 (0 to 1) and its interval."""
     counts, unit = unit_counts(gold, predicted)
     return _interval(f1(counts.sum(0)), f1(draws(len(counts), seed) @ counts), len(counts), unit)
 
 
 def f1_difference(
-    gold: Sequence[Sentence], first: Iterable[Iterable[Entity]], second: Iterable[Iterable[Entity]], seed: int = 0
+    gold: Sequence[Sentence], first: Iterable[Predicted], second: Iterable[Predicted], seed: int = 0
 ) -> Interval:
     """F1 of `second` less that of `first`, both scored on the same resamples."""
     (a, unit), (b, _) = unit_counts(gold, first), unit_counts(gold, second)
@@ -50,7 +51,7 @@ def f1_difference(
     return _interval(f1(b.sum(0)) - f1(a.sum(0)), f1(weights @ b) - f1(weights @ a), len(a), unit)
 
 
-def unit_counts(gold: Sequence[Sentence], predicted: Iterable[Iterable[Entity]]) -> tuple[np.ndarray, str]:
+def unit_counts(gold: Sequence[Sentence], predicted: Iterable[Predicted]) -> tuple[np.ndarray, str]:
     """True positives, predictions and gold of each unit that is drawn as one; and what the units are."""
     documents = {sentence.doc for sentence in gold}
     by_document = "" not in documents and len(documents) >= DOCUMENTS_AT_LEAST
@@ -65,7 +66,7 @@ def unit_counts(gold: Sequence[Sentence], predicted: Iterable[Iterable[Entity]])
         row = units.setdefault(sentence.doc if by_document else str(number), len(units))
         if row == len(rows):
             rows.append([0, 0, 0])
-        given = frozenset(entities)
+        given = entities_in(sentence, entities)
         for column, entry in enumerate((sentence.entities & given, given, sentence.entities)):
             rows[row][column] += len(entry)
     return np.array(rows, float), "documents" if by_document else "sentences"

@@ -106,7 +106,7 @@ def claim(output: Path, recipe: Recipe, resume: bool, overwrite: bool) -> None:
     finished = (output / REPORT).exists()
     unfinished = checkpoint.latest(output) is not None and not finished
     begun = recipe.train.start_from
-    if begun and Path(begun).resolve() == output.resolve():
+    if begun and Path(begun).expanduser().resolve() == output.expanduser().resolve():
         raise SpanwrightError(
             f"train.start_from and --output are both {output}: the model would be written over while it is still "
             "needed. Give --output another folder"
@@ -361,12 +361,12 @@ def n_cores() -> int:
 
 @contextmanager
 def stop_on_signal() -> Iterator[Callable[[], bool]]:
-    """The first Ctrl-C, SIGTERM or hang-up of the terminal lets the update end and a checkpoint be written; a second
-    one stops at once. A hang-up that is ignored already (nohup) stays so."""
+    """The first Ctrl-C, SIGTERM or hang-up of the terminal lets the update end and a checkpoint be written; a Ctrl-C
+    after that stops at once. A hang-up that is ignored already (nohup) stays so."""
     asked: list[int] = []
 
     def ask(number: int, _frame: object) -> None:
-        if asked:
+        if asked and number == signal.SIGINT:
             raise KeyboardInterrupt
         asked.append(number)
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from spanwright.cli.options import Device, Model, Precision, Settings, Threads, opened, writable
+from spanwright.cli.options import Device, Model, Precision, Settings, Threads, opened, tell, writable
 from spanwright.data.corpora import splits
 from spanwright.types import SpanwrightError
 
@@ -66,7 +65,3 @@ def evaluate(
     if predictions:
         save_rows(predictions, rows)
     print(report.table())  # last: whoever reads it may have enough after a line
-
-
-def tell(message: str) -> None:
-    print(message, file=sys.stderr)

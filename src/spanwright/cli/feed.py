@@ -9,11 +9,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import IO
 
+from spanwright.cli.options import tell
 from spanwright.data import read
 from spanwright.data.corpora import with_context
 from spanwright.data.findings import BadData, BadRecord, Findings
 from spanwright.data.jsonl import Row, name_in, row_in, sentence_of
-from spanwright.data.read import format_of, number_of, opened
+from spanwright.data.read import format_of, number_of, opened, unpacked
 from spanwright.text import from_words
 from spanwright.types import Document, Sentence, SpanwrightError, shown
 
@@ -57,7 +58,8 @@ def _given(source: str, how: Feed) -> Iterator[Given]:
     """Texts as documents; what was split into sentences already, as sentences."""
     kind = format_of(source)
     if source == "-":
-        yield from _documents(sys.stdin.buffer, "standard input", how)
+        with unpacked(sys.stdin.buffer, "standard input") as stream:
+            yield from _documents(stream, "standard input", how)
     elif kind == "conll" and not (how.lines or how.jsonl):
         yield from read(
             source, format="conll", tag_column=None, word_column=how.word_column, comments=how.comments,
@@ -66,10 +68,6 @@ def _given(source: str, how: Feed) -> Iterator[Given]:
     else:
         with opened(Path(source)) as stream:
             yield from _documents(stream, source, replace(how, jsonl=how.jsonl or (kind == "jsonl" and not how.lines)))
-
-
-def tell(message: str) -> None:
-    print(message, file=sys.stderr)
 
 
 def typed(text: str) -> str:

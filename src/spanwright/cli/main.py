@@ -22,6 +22,7 @@ from typer.core import TyperGroup
 from spanwright import __version__
 from spanwright.cli.catalogue import convert_encoder, encoders, heads
 from spanwright.cli.evaluate import evaluate
+from spanwright.cli.options import tell
 from spanwright.cli.predict import predict
 from spanwright.cli.train import train
 from spanwright.types import SpanwrightError, WorkFailed
@@ -47,7 +48,7 @@ def explained(call: Call, command: str | None) -> Iterator[None]:
         # Whoever read the output has enough. The interpreter's own flush at exit must not complain either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
-        say("Interrupted." + resume_hint(call, command))
+        tell("Interrupted." + resume_hint(call, command))
         raise typer.Exit(FAILED) from None
     except (typer.Exit, typer.Abort):
         raise
@@ -57,7 +58,7 @@ def explained(call: Call, command: str | None) -> Iterator[None]:
         message, code = told(error)
         if call.debug:
             traceback.print_exc()
-        say(message)
+        tell(message)
         raise typer.Exit(code) from None
 
 
@@ -81,10 +82,6 @@ def resume_hint(call: Call, command: str | None) -> str:
         return ""
     arguments = [argument for argument in call.arguments if argument not in ("--resume", "--overwrite")]
     return " Go on where the last checkpoint was made with:\n  " + shlex.join(["spanwright", *arguments, "--resume"])
-
-
-def say(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
 
 
 class Commands(TyperGroup):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -36,7 +37,7 @@ def opened(model: str, settings: Sequence[str], device: str, precision: str, thr
 
     tagger = load(model, device=device, precision=precision, threads=threads)
     if Path(model).is_dir() and latest(Path(model)) and not (Path(model) / REPORT).is_file():
-        print(f"{model} is an unfinished training: these are its best weights so far", file=sys.stderr)
+        tell(f"{model} is an unfinished training: these are its best weights so far")
     return tagger.with_options(**checked(tagger, given)) if given else tagger
 
 
@@ -56,6 +57,12 @@ def checked(tagger: Tagger, given: dict[str, Any]) -> dict[str, Any]:
     except SpanwrightError as error:
         raise SpanwrightError(f"--set {error}") from None
     return {field.name: getattr(wanted, field.name) for field in fields(wanted) if field.name in given}
+
+
+def tell(message: object) -> None:
+    """On standard error, if anybody still reads it."""
+    with suppress(OSError):
+        print(message, file=sys.stderr, flush=True)
 
 
 def writable(path: Path | None) -> None:

@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 import typer
 
 from spanwright import show
-from spanwright.cli.feed import Feed, documents_in, tell, typed
-from spanwright.cli.options import Device, Model, Precision, Settings, Threads, data_of, opened
+from spanwright.cli.feed import Feed, documents_in, typed
+from spanwright.cli.options import Device, Model, Precision, Settings, Threads, data_of, opened, tell
 from spanwright.select import outermost
 from spanwright.types import Document, Entity, SpanwrightError
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from spanwright.cli.options import tell
 from spanwright.config import load_recipe
 
 
@@ -40,7 +40,7 @@ def train(
     try:
         run(loaded, output, resume=resume, overwrite=overwrite)
     except Interrupted as stopped:
-        print(stopped, file=sys.stderr)
+        tell(stopped)
         raise typer.Exit(1) from None
     model = shlex.quote(str(output))
-    print(f'The model is in {output}. Try it: spanwright predict {model} --text "..."', file=sys.stderr)
+    tell(f'The model is in {output}. Try it: spanwright predict {model} --text "..."')

@@ -113,8 +113,9 @@ def _drawn(groups: list[list[int]], wanted: int, seed: int) -> set[int]:
 def _candidates(folder: Path) -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = {}
     for path in sorted(folder.iterdir()):
-        if path.suffix.lower() in SUFFIXES and path.is_file():
-            split = next((split for split, names in ALSO_CALLED.items() if path.stem in names), path.stem)
+        name = Path(path.name.removesuffix(".gz"))
+        if name.suffix.lower() in SUFFIXES and path.is_file():
+            split = next((split for split, names in ALSO_CALLED.items() if name.stem in names), name.stem)
             found.setdefault(split, []).append(path)
     return found
 

@@ -79,7 +79,8 @@ def entities_of(row: Row, length: int, unit: str) -> Given:
         for key in ELSEWHERE:
             if isinstance(row.get(key), list):
                 raise BadRecord(f"there is no 'entities', but a list {key!r}", "the entities under the key 'entities'")
-        for key in get_close_matches("entities", map(str, row), n=1, cutoff=0.8):
+        lists = [key for key, value in row.items() if isinstance(value, list) and not key.endswith("entities")]
+        for key in get_close_matches("entities", lists, n=1, cutoff=0.8):
             raise BadRecord(f"there is no 'entities', but {key!r}", "the entities under the key 'entities'")
     items = row.get("entities", [])
     if not isinstance(items, list):

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from io import BufferedReader
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from spanwright.data.conll import Columns, ConllReader
 from spanwright.data.findings import BadData, BadRecord, Findings
@@ -213,12 +214,18 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         stream = path.open("rb")
     except OSError as error:
         raise SpanwrightError(f"{path} cannot be read: {error.strerror}") from None
-    with stream:
-        packed = stream.peek(2)[:2] == GZIP
-        try:
-            yield gzip.GzipFile(fileobj=stream) if packed else stream  # type: ignore[misc]
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise SpanwrightError(f"{path} is damaged: {error}. Expected a whole gzip file") from None
+    with stream, unpacked(stream, str(path)) as content:
+        yield content
+
+
+@contextmanager
+def unpacked(stream: IO[bytes], name: str) -> Iterator[IO[bytes]]:
+    """What `stream` holds; gzip is told by its first two bytes, which are looked at and not taken."""
+    packed = isinstance(stream, BufferedReader) and stream.peek(2)[:2] == GZIP
+    try:
+        yield cast(IO[bytes], gzip.GzipFile(fileobj=stream)) if packed else stream
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise SpanwrightError(f"{name} is damaged: {error}. Expected a whole gzip file") from None
 
 
 def format_of(name: str) -> str:
