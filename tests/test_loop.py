@@ -160,6 +160,20 @@ def test_the_seed_decides(data: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     assert torch.equal(seen[0][name], seen[1][name]) and not torch.equal(seen[0][name], seen[2][name])
 
 
+def test_the_seed_decides_the_first_weights_and_the_dropout(data: Path, tmp_path: Path) -> None:
+    """Before any update, so that neither the order of the batches nor the drawn negatives can make the difference."""
+    seen: list[tuple[Tensor, Tensor]] = []
+
+    def look(run: train.Run) -> None:
+        seen.append((weights(run)["head.classify.weight"], torch.rand(4)))  # what dropout would draw next
+
+    for i, seed in enumerate((1, 1, 2)):
+        torch.rand(i)  # the generator stands elsewhere each time
+        at_work(recipe(data, run={"seed": seed}), tmp_path / str(i), look)
+    for once, again, other in zip(*seen, strict=True):
+        assert torch.equal(once, again) and not torch.equal(once, other)
+
+
 def test_every_epoch_draws_anew(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys: list[list[int]] = []
     original = SpanNER.loss
