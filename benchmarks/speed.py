@@ -1,10 +1,13 @@
 """What a head costs beside its encoder: encoder + head + decoding to entities, over the bare transformer.
 
     python benchmarks/speed.py --words 64 --json build/speed.json
+    python benchmarks/speed.py --words 128 --only bopn --training
 
-Real sentences of about as many words as asked for, the same batches for all, one thread, tokenisation left out. Every
-round times the transformer and each head in turn, so that whatever else the machine does falls on all of them. Heads
-are trained for a moment first (the encoder is not), for an untrained head proposes entities everywhere.
+Real sentences of about as many words as asked for (neighbours joined where there are too few), the same batches for
+all, five labels, one thread, tokenisation left out. Every round times the transformer and each head in turn, so that
+whatever else the machine does falls on all of them. Heads are trained for a moment first (the transformer is not), for
+an untrained head proposes entities everywhere. With ``--training`` a loss and its gradients are timed instead, over
+those of the transformer alone.
 """
 
 from __future__ import annotations
@@ -14,54 +17,111 @@ import json
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import torch
+from naive_bopn import NaiveBOPN
 from torch import nn
 
-from spanwright.config import EncoderConfig
+from spanwright.config import EncoderConfig, from_dict
 from spanwright.data import read
 from spanwright.encoder import Encoder, build_encoder
-from spanwright.heads import build_head, head_class
+from spanwright.head import Head
+from spanwright.heads import head_class
+from spanwright.heads.bopn import BOPN
 from spanwright.select import select
 from spanwright.tagger import Batch, Tagger
 from spanwright.types import Labels, Sentence
 
 CORPUS = Path(__file__).parents[1] / "examples" / "gum_open" / "train.jsonl"
-HEADS: dict[str, tuple[str, dict[str, Any]]] = {
-    "seqner": ("seqner", {}),
-    "seqner-crf": ("seqner", {"tagging": "crf"}),
-    "spanner": ("spanner", {"max_width": 10}),
-}
+N_LABELS = 5  # the most frequent ones of the corpus
+NEAR = 0.1  # a sentence is as long as asked for if it is not off by more
 TRAINING_UPDATES = 240
 
 
-def nearest(sentences: list[Sentence], words: int, count: int) -> list[Sentence]:
-    """The `count` sentences whose length is nearest to `words`."""
-    return sorted(sentences, key=lambda sentence: abs(len(sentence) - words))[:count]
+@dataclass(frozen=True)
+class Setup:
+    """A head on trial."""
+
+    kind: type[Head]
+    config: dict[str, Any] = field(default_factory=dict)
+    encoder: dict[str, Any] = field(default_factory=dict)
 
 
-def fresh(encoder: Encoder, name: str, config: dict[str, Any], labels: Labels) -> Tagger:
-    return Tagger(
-        encoder, build_head(name, head_class(name).Config(**config), labels, encoder.width, encoder.input_width)
-    )
+LSTM = {"lstm": 256, "lstm_dropout": 0.5}
+HEADS: dict[str, Setup] = {
+    "seqner": Setup(head_class("seqner")),
+    "seqner-crf": Setup(head_class("seqner"), {"tagging": "crf"}),
+    "spanner": Setup(head_class("spanner"), {"max_width": 10}),
+    "bopn": Setup(BOPN, encoder=LSTM),
+    "bopn-band": Setup(BOPN, {"max_width": 32}, LSTM),
+    "bopn-full": Setup(BOPN, {"grid": "full"}, LSTM),
+    "bopn-naive": Setup(NaiveBOPN, {"grid": "full"}, LSTM),
+}
+
+
+def read_corpus() -> list[Sentence]:
+    """The corpus with its most frequent labels."""
+    sentences = list(read(CORPUS))
+    counts = Counter(entity.label for sentence in sentences for entity in sentence.entities)
+    kept = {label for label, _ in counts.most_common(N_LABELS)}
+    return [replace(s, entities=frozenset(e for e in s.entities if e.label in kept)) for s in sentences]
+
+
+def about(sentences: list[Sentence], words: int, count: int) -> list[Sentence]:
+    """The `count` sentences whose length is nearest to `words`; joined ones where those are too short or too long."""
+    nearest = sorted(sentences, key=lambda sentence: abs(len(sentence) - words))[:count]
+    if all(abs(len(sentence) - words) <= NEAR * words for sentence in nearest):
+        return nearest
+    return sorted(joined(sentences, words), key=lambda sentence: abs(len(sentence) - words))[:count]
+
+
+def joined(sentences: list[Sentence], words: int) -> list[Sentence]:
+    """Neighbours of one document put together as long as they have no more than `words` words."""
+    found = []
+    for _, document in groupby(sentences, key=lambda sentence: sentence.doc):
+        whole = Sentence(())
+        for sentence in document:
+            if len(whole) + len(sentence) > words:
+                found.append(whole)
+                whole = Sentence(())
+            moved = {entity.shifted(len(whole)) for entity in sentence.entities}
+            whole = Sentence(whole.words + sentence.words, whole.entities | moved)
+    return found
+
+
+def fresh(transformer: Encoder, setup: Setup, labels: Labels) -> Tagger:
+    """A tagger over the one transformer of all."""
+    config = replace(transformer.config, **setup.encoder)
+    encoder = Encoder(config, transformer.transformer, transformer.tokenizer, transformer.n_positions)
+    head = from_dict(setup.kind.Config, setup.config, "head")
+    return Tagger(encoder, setup.kind(head, labels, encoder.width, encoder.input_width))
 
 
 def taught(tagger: Tagger, sentences: list[Sentence]) -> Tagger:
-    """A head that has seen a few batches, over an encoder that stays as it is."""
-    optimizer = torch.optim.AdamW(tagger.head.parameters(), lr=3e-3)
-    tagger.encoder.requires_grad_(False)
+    """A head that has seen a few batches, over a transformer that stays as it is."""
+    tagger.encoder.transformer.requires_grad_(False)
+    learning = [parameter for parameter in tagger.network.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(learning, lr=3e-3)
     for update in range(TRAINING_UPDATES):
         batch = tagger.collate(sentences[16 * update % len(sentences) :][:16])
-        loss = torch.stack([total / count for total, count in tagger.loss(batch).values()]).sum()
+        loss = mean_loss(tagger, batch)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     tagger.network.eval()
+    tagger.encoder.transformer.requires_grad_(True)
     return tagger
+
+
+def mean_loss(tagger: Tagger, batch: Batch) -> torch.Tensor:
+    return torch.stack([total / count for total, count in tagger.loss(batch).values()]).sum()
 
 
 def entities(tagger: Tagger, batch: Batch) -> int:
@@ -76,6 +136,16 @@ def bare(transformer: nn.Module, batch: Batch) -> None:
         transformer(input_ids=batch.pieces.ids, attention_mask=batch.pieces.mask.long())
 
 
+def step(tagger: Tagger, batch: Batch) -> None:
+    tagger.network.zero_grad(set_to_none=True)
+    mean_loss(tagger, batch).backward()
+
+
+def bare_step(transformer: nn.Module, batch: Batch) -> None:
+    transformer.zero_grad(set_to_none=True)
+    transformer(input_ids=batch.pieces.ids, attention_mask=batch.pieces.mask.long()).last_hidden_state.sum().backward()
+
+
 def seconds(work: Callable[[], Any]) -> float:
     begin = time.perf_counter()
     work()
@@ -87,39 +157,47 @@ def rotated(rows: list[str], turn: int) -> list[str]:
     return rows[turn % len(rows) :] + rows[: turn % len(rows)]
 
 
-def measure(words: int, batch_size: int, rounds: int, encoder: str) -> list[dict[str, Any]]:
-    corpus = list(read(CORPUS))
+def measure(words: int, batch_size: int, rounds: int, encoder: str, rows: list[str], training: bool) -> list[dict]:
+    corpus = read_corpus()
     shared = build_encoder(EncoderConfig(name=encoder))
     labels = Labels.of(corpus)
-    taggers = {row: taught(fresh(shared, name, config, labels), corpus) for row, (name, config) in HEADS.items()}
-    sentences = nearest(corpus, words, 4 * batch_size)
+    taggers = {row: taught(fresh(shared, HEADS[row], labels), corpus) for row in rows}
+    if {"bopn-naive", "bopn-full"} <= taggers.keys():
+        taggers["bopn-naive"].network.load_state_dict(taggers["bopn-full"].network.state_dict())
+    sentences = about(corpus, words, 4 * batch_size)
     groups = [sentences[i : i + batch_size] for i in range(0, len(sentences), batch_size)]
-    batches = [taggers["seqner"].collate(group) for group in groups]
-    times: dict[str, list[float]] = {row: [] for row in ("bare", *HEADS)}
-    work: dict[str, Callable[[Batch], Any]] = {row: partial(entities, tagger) for row, tagger in taggers.items()}
-    work["bare"] = partial(bare, shared.transformer)
-    n_entities = {row: sum(entities(tagger, batch) for batch in batches) for row, tagger in taggers.items()}
+    # Type tokens make rows of pieces longer, but the pieces of a batch are the same for all.
+    batches = {row: [tagger.collate(group) for group in groups] for row, tagger in taggers.items()}
+    times: dict[str, list[float]] = {row: [] for row in ("bare", *rows)}
+    one, alone = (step, bare_step) if training else (entities, bare)
+    work: dict[str, Callable[[Batch], Any]] = {row: partial(one, tagger) for row, tagger in taggers.items()}
+    work["bare"] = partial(alone, shared.transformer)
+    batches["bare"] = batches[rows[0]]
+    n_entities = {row: sum(entities(tagger, batch) for batch in batches[row]) for row, tagger in taggers.items()}
+    for tagger in taggers.values():
+        tagger.network.train(training)
     for turn in range(rounds + 1):
-        for batch in batches:
-            bare(shared.transformer, batch)  # whoever comes first pays for the change of shape: nobody who is timed
+        for number in range(len(groups)):
+            work["bare"](batches["bare"][number])  # whoever comes first pays for the change of shape: nobody timed
             for row in rotated(list(times), turn):
-                took = seconds(lambda row=row, batch=batch: work[row](batch))  # type: ignore[misc]
+                took = seconds(partial(work[row], batches[row][number]))
                 if turn:  # the first round only warms up
                     times[row].append(took)
     n_gold = sum(len(sentence.entities) for sentence in sentences)
     mean_words = statistics.mean(map(len, sentences))
-    rows = []
-    for row in HEADS:
+    found = []
+    for row in rows:
         ratios = [own / base for own, base in zip(times[row], times["bare"], strict=True)]
         low, middle, high = (round(value, 4) for value in statistics.quantiles(ratios, n=4))
-        rows.append({
-            "head": row, "words": words, "batch": batch_size, "overhead": middle, "overhead_quartiles": [low, high],
+        found.append({
+            "head": row, "what": "training step" if training else "inference", "words": words, "batch": batch_size,
+            "overhead": middle, "overhead_quartiles": [low, high],
             "seconds": statistics.median(times[row]), "bare_seconds": statistics.median(times["bare"]),
             "mean_words": mean_words, "runs": len(ratios), "entities": n_entities[row], "gold_entities": n_gold,
-            "encoder": encoder,
+            "labels": len(labels), "encoder": encoder,
             "torch": torch.__version__, "threads": torch.get_num_threads(),
         })  # fmt: skip
-    return rows
+    return found
 
 
 def main() -> None:
@@ -128,11 +206,16 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8, help="sentences in a batch")
     parser.add_argument("--rounds", type=int, default=15, help="rounds over four batches")
     parser.add_argument("--encoder", default="minilm")
+    parser.add_argument("--only", default="", help="only the heads whose names begin so")
+    parser.add_argument("--training", action="store_true", help="time training steps instead of predictions")
     parser.add_argument("--json", type=Path, help="file for the rows")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    rows = measure(asked.words, asked.batch, asked.rounds, asked.encoder)
+    chosen = [row for row in HEADS if row.startswith(asked.only)]
+    if not chosen:
+        parser.error(f"--only {asked.only}: expected the beginning of one of {', '.join(HEADS)}")
+    rows = measure(asked.words, asked.batch, asked.rounds, asked.encoder, chosen, asked.training)
     print(f"{'head':12} {'overhead':>9} {'quartiles':>15} {'seconds':>9} {'bare':>9}  entities")
     for row in rows:
         between = "-".join(f"{value:.3f}" for value in row["overhead_quartiles"])

@@ -602,7 +602,7 @@ def test_text_is_utf_8_whatever_the_locale_says(call: Call, model: Path, monkeyp
 def test_heads(call: Call) -> None:
     answer = call("heads")
     assert answer.code == 0
-    assert [line.split()[0] for line in answer.out.splitlines()[:3]] == ["seqner", "spanner", "bundle"]
+    assert [line.split()[0] for line in answer.out.splitlines()[:4]] == ["seqner", "spanner", "bundle", "bopn"]
     one = call("heads", "spanner")
     import tomllib
 

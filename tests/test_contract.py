@@ -14,6 +14,7 @@ from toy_heads import Toy, ToyConfig, toy_oracle
 from spanwright.check import BUNDLE_LAWS, LAWS, SLOW, check_bundle, check_head
 from spanwright.head import Head
 from spanwright.heads import HEADS, head_class
+from spanwright.heads.bopn import BOPN, BOPNInference
 from spanwright.heads.bundle import Bundle, BundleInference
 from spanwright.heads.seqner import SeqNER
 from spanwright.heads.spanner import SpanNER
@@ -40,9 +41,24 @@ def spanner_oracle(head: Head, sentence: Sentence) -> dict[str, Tensor]:
     return {"scores": scores}
 
 
+def bopn_oracle(head: Head, sentence: Sentence) -> dict[str, Tensor]:
+    """The gold offset label of every cell is certain, and so is "out of range" for all others."""
+    assert isinstance(head, BOPN)
+    n = len(sentence)
+    middle = head.reach - 1 if head.reach and head.config.grid == "full" else 0
+    columns = head.reach + middle if head.reach else n
+    scores = torch.zeros(1, n, columns, len(head.offsets), len(head.labels))
+    scores[:, :, :, 0] = 30.0
+    for kind, i, j, label in head.targets(sentence)["offsets"].tolist():
+        column = j - i + middle if head.reach else j
+        scores[0, i, column, 0, kind] = 0.0
+        scores[0, i, column, label, kind] = 30.0
+    return {"scores": scores}
+
+
 def bundle_oracle(head: Head, sentence: Sentence) -> Mapping[str, Tensor]:
     assert isinstance(head, Bundle)
-    oracle = {SeqNER: seqner_oracle, SpanNER: spanner_oracle}[type(head.output)]
+    oracle = {SeqNER: seqner_oracle, SpanNER: spanner_oracle, BOPN: bopn_oracle}[type(head.output)]
     return oracle(head.output, sentence)
 
 
@@ -62,9 +78,14 @@ def spanner(**settings: Any) -> Trial:
     return Trial(SpanNER, SpanNER.Config(**settings), spanner_oracle, nested=True)
 
 
-def bundle(output: str) -> Trial:
-    config = Bundle.Config(inference=BundleInference(output=output))
-    return Trial(Bundle, config, bundle_oracle, nested=output == "spanner")
+def bopn(**settings: Any) -> Trial:
+    return Trial(BOPN, BOPN.Config(**settings), bopn_oracle, nested=True)
+
+
+def bundle(*names: str, output: str) -> Trial:
+    heads: dict[str, dict[str, Any]] = {name: {} for name in names}
+    config = Bundle.Config(heads, dict.fromkeys(names, 0.5), BundleInference(output=output))
+    return Trial(Bundle, config, bundle_oracle, nested=output != "seqner")
 
 
 TRIALS = {
@@ -75,8 +96,14 @@ TRIALS = {
     "spanner": spanner(),
     "spanner-boundary": spanner(representation="boundary"),
     "spanner-pooling": spanner(representation="pooling"),
-    "bundle-seqner": bundle("seqner"),
-    "bundle-spanner": bundle("spanner"),
+    "bopn": bopn(),
+    "bopn-full": bopn(grid="full", offsets="end", conv_layers=3),
+    "bopn-band": bopn(max_width=5, inference=BOPNInference(decode="centre")),
+    "bopn-mirrored-band": bopn(grid="full", max_width=5, scorer="concatenated"),
+    "bopn-bare": bopn(max_offset=0, conv_layers=0, distance_size=0, type_input="embedding"),
+    "bundle-seqner": bundle("seqner", "spanner", output="seqner"),
+    "bundle-spanner": bundle("seqner", "spanner", output="spanner"),
+    "bundle-bopn": bundle("seqner", "bopn", output="bopn"),
 }
 BUNDLES: dict[str, dict[str, tuple[type[Head], Any]]] = {
     "the paper's": {"seqner": (SeqNER, None), "spanner": (SpanNER, None)},
@@ -86,6 +113,7 @@ BUNDLES: dict[str, dict[str, tuple[type[Head], Any]]] = {
         "hinted": (Toy, ToyConfig(hints=1)),
         "span": (SpanNER, None),
     },
+    "with type tokens": {"bopn": (BOPN, None), "span": (SpanNER, None), "hinted": (Toy, ToyConfig(hints=2))},
 }
 LAW_BY_LAW = [
     pytest.param(trial, law, marks=[pytest.mark.slow] if law in SLOW else []) for trial in TRIALS for law in LAWS
@@ -104,7 +132,7 @@ def test_head_with_prefix(law: str) -> None:
 
 
 @pytest.mark.parametrize("law", [law for law in LAWS if law not in SLOW and law != "overfit"])
-@pytest.mark.parametrize("trial", ["seqner-strict", "seqner-crf", "spanner"])
+@pytest.mark.parametrize("trial", ["seqner-strict", "seqner-crf", "spanner", "bopn"])
 def test_head_with_one_label(trial: str, law: str) -> None:
     held = TRIALS[trial]
     check_head(held.head, held.config, oracle=held.oracle, labels=("A",), nested=held.nested, laws=[law])

@@ -16,8 +16,8 @@ from spanwright.types import Labels, SpanwrightError
 
 
 def test_every_head_is_found_and_is_a_head() -> None:
-    assert head_names()[:3] == ["seqner", "spanner", "bundle"]
-    for name in ("seqner", "spanner", "bundle"):
+    assert head_names()[:4] == ["seqner", "spanner", "bundle", "bopn"]
+    for name in ("seqner", "spanner", "bundle", "bopn"):
         assert issubclass(head_class(name), Head)
 
 
@@ -28,7 +28,9 @@ def test_a_head_is_built_by_name() -> None:
 
 
 def test_an_unknown_head_is_named_with_its_nearest_match() -> None:
-    with pytest.raises(SpanwrightError, match=r"no head 'spaner'.*Did you mean 'spanner'.*seqner, spanner, bundle"):
+    with pytest.raises(
+        SpanwrightError, match=r"no head 'spaner'.*Did you mean 'spanner'.*seqner, spanner, bundle, bopn"
+    ):
         head_class("spaner")
 
 
@@ -39,7 +41,7 @@ def test_other_packages_add_heads(monkeypatch: pytest.MonkeyPatch) -> None:
         EntryPoint("torn", "nowhere:Torn", heads.GROUP),
     )
     monkeypatch.setattr(heads, "_added", lambda: added)
-    assert head_names() == ["seqner", "spanner", "bundle", "mine", "torn"]
+    assert head_names() == ["seqner", "spanner", "bundle", "bopn", "mine", "torn"]
     assert head_class("mine") is head_class("seqner")
     assert head_class("spanner").__name__ == "SpanNER"
     with pytest.raises(SpanwrightError, match=r"'torn' is registered as 'nowhere:Torn'.*cannot be imported"):

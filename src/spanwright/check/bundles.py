@@ -67,7 +67,9 @@ def twins_stay_apart(case: BundleCase) -> None:
         differ = any(left[part][0].item() != right[part][0].item() for part in left)
         expect(differ, f"{name} twice: equal losses, so the twins share their weights")
         mean_loss(left).backward()
-        gradients = {key: weight.grad for key, weight in tagger.head.named_parameters() if ".right." in f".{key}"}
+        gradients = {
+            key: weight.grad for key, weight in tagger.head.named_parameters() if key.startswith("heads.right.")
+        }
         reached = [key for key, gradient in gradients.items() if gradient is not None and gradient.any()]
         expect(not reached, f"{name} twice: the left loss reaches {', '.join(reached)}")
 

@@ -23,6 +23,7 @@ HEADS = {
     "seqner": "spanwright.heads.seqner:SeqNER",
     "spanner": "spanwright.heads.spanner:SpanNER",
     "bundle": "spanwright.heads.bundle:Bundle",
+    "bopn": "spanwright.heads.bopn:BOPN",
 }
 
 
