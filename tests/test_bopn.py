@@ -390,24 +390,21 @@ def test_decoding_cell_by_cell(n: int, drawn: list[int], needed: int) -> None:
         assert all(0 <= entity.score <= 1 for entity in found)
 
 
-def test_an_entity_scores_higher_the_more_cells_agree() -> None:
-    bopn = head(Labels(["A"]))
-    gold = sentence(8, (2, 6, "A"))
-    cells = bopn.targets(gold)["offsets"].tolist()
-
-    def score(kept: int, sure: float = 30.0) -> float:
-        scores = torch.zeros(1, 8, 8, 10, 1)
-        scores[0, :, :, 0] = 8.0
-        centre_first = sorted(cells, key=lambda cell: cell[3] != bopn.offsets.centre)
-        for _, i, j, label in centre_first[:kept]:
-            scores[0, i, j, 0] = 0.0
-            scores[0, i, j, label] = sure
-        (found,) = bopn.decode({"scores": scores}, [8])
-        return {(entity.start, entity.end): entity.score for entity in found}[2, 6]
-
-    scores = [score(kept) for kept in range(1, len(cells) + 1)]
-    assert scores == sorted(scores) and scores[0] < 0.1 + scores[-1] and scores[-1] > 0.999
-    assert score(len(cells), sure=1.0) < 0.9
+@pytest.mark.parametrize("form", ["default", "full", "band", "band, full"])
+def test_the_score_is_the_probability_of_a_centre(form: str) -> None:
+    """Also of an entity whose own cell says something else, and that is answered because others point at it."""
+    bopn, batch = head(**FORMS[form]), states([7, 4])
+    bopn.set_inference(decode="all")
+    with torch.no_grad():
+        scores = bopn(batch)
+        probabilities = dense(bopn, scores["scores"]).softmax(3)[:, :, :, bopn.offsets.centre]
+    seen = 0
+    for row, found in enumerate(bopn.decode(scores, [7, 4])):
+        for entity in found:
+            wanted = probabilities[row, entity.start, entity.end - 1, LABELS.index(entity.label)]
+            assert entity.score == pytest.approx(wanted.item(), rel=1e-5)
+            seen += 1
+    assert seen > 20
 
 
 # ------------------------------------------------------------------------------------------------------------- config

@@ -27,8 +27,7 @@ Deviations (reasons and measurements: docs/papers/bopn.md)
     - Labels are smoothed, and Eq. (7) is a mean over the cells of a batch, not of each sentence: as published.
     - Dropout before the layer of Eq. (2) falls on v_ij, not on what its place says.
     - The two rules of section 3.3 are votes, as published: cells of one kind that point at the same entity.
-    - The paper has no score for an entity. Here it is the geometric mean of the probability that its own cell is a
-      centre and of the mean probability that the cells around it point at it.
+    - The paper has no score for an entity. Here it is the probability that the entity's own cell is a centre.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from torch.nn import functional as F
 from spanwright.config import BadSetting, check_choices, check_range
 from spanwright.head import Head, Inference, States
 from spanwright.nn.grid import Grid, convolve, grid_of
-from spanwright.nn.offsets import END, OUT, START, annotate, offset_labels, votes
+from spanwright.nn.offsets import annotate, offset_labels, votes
 from spanwright.types import Entity, Labels, Sentence
 
 DISTANCES = 19  # buckets of i - j: 0, nine of each sign, the last from 256 words on
@@ -264,7 +263,7 @@ class BOPN(Head):
             answered = answered & (found.end - found.start < self.reach)
         group, start, end = (part[answered] for part in (found.group, found.start, found.end))
         row, kind = group // n_types, group % n_types
-        score = self._agreement(logits, row, kind, start, end, np.asarray(lengths)[row])
+        score = self._centre(logits, row, kind, start, end)
         sentences: list[list[Entity]] = [[] for _ in lengths]
         for b, m, i, j, sure in zip(*(part.tolist() for part in (row, kind, start, end, score)), strict=True):
             sentences[b].append(Entity(i, j + 1, self.labels[m], sure))
@@ -278,23 +277,11 @@ class BOPN(Head):
         label = logits.numpy()[row, i, column, :, kind].argmax(1)  # Eq. (6): softmax keeps the order
         return row, kind, i, j, label
 
-    def _agreement(
-        self, logits: Tensor, row: np.ndarray, kind: np.ndarray, start: np.ndarray, end: np.ndarray, n_words: np.ndarray
-    ) -> np.ndarray:
-        """[G] how sure the own cells of entities are of being a centre, and those around of their offsets."""
-        w = self.offsets.offsets
-        i = start[:, None] + w * (self.offsets.kinds == START)  # [G, L] the cell that points here with each label
-        j = end[:, None] + w * (self.offsets.kinds == END)
+    def _centre(self, logits: Tensor, row: np.ndarray, kind: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """[G] the probability that the cell of an entity is a centre."""
         column = j - i - lowest_of(logits, self.config.grid) if self.reach else j
-        there = (i >= 0) & (i <= j) & (j < n_words[:, None]) & (column < logits.shape[2]) & (self.offsets.kinds != OUT)
-        g, label = np.nonzero(there)
-        at = torch.from_numpy(logits.numpy()[row[g], i[there], column[there], :, kind[g]])
-        sure = np.zeros(there.shape)
-        sure[there] = at.softmax(1).numpy()[np.arange(len(g)), label]  # Eq. (6)
-        centre = sure[:, self.offsets.centre]
-        n_around = there.sum(1) - 1
-        around = np.where(n_around, (sure.sum(1) - centre) / np.maximum(n_around, 1), centre)
-        return np.sqrt(centre * around)
+        labels = torch.from_numpy(logits.numpy()[row, i, column, :, kind]).softmax(1)  # Eq. (6)
+        return labels[:, self.offsets.centre].numpy()
 
 
 def lowest_of(logits: Tensor, grid: str) -> int:
