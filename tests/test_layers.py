@@ -18,7 +18,7 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"head"}),
     frozenset({"encoder", "heads"}),
     frozenset({"long", "folder", "tagger"}),
-    frozenset({"check", "prepare", "checkpoint", "journal", "train"}),
+    frozenset({"analyse", "check", "prepare", "checkpoint", "journal", "train"}),
     frozenset({"cli", "__main__", "__init__"}),
 )
 LOOKED_UP = {("config", "heads")}  # inside a function: a recipe asks its head, found by name, for the head's settings

@@ -174,15 +174,25 @@ class Tagger:
             for sentence, where in zip(chunk, places, strict=True):
                 yield long.merge(list(islice(found, len(where))), len(sentence), where)
 
-    @torch.inference_mode()
     def _decode_all(
         self, parts: list[Sentence], batch_tokens: int | None, batch_size: int | None
     ) -> list[frozenset[Entity]]:
+        found: list[frozenset[Entity]] = [frozenset()] * len(parts)
+        for members, scores, lengths in self.scored(parts, batch_tokens, batch_size):
+            for i, entities in zip(members, self.head.decode(scores, lengths), strict=True):
+                found[i] = entities
+        return found
+
+    @torch.inference_mode()
+    def scored(
+        self, sentences: Sequence[Sentence], batch_tokens: int | None = None, batch_size: int | None = None
+    ) -> Iterator[tuple[list[int], dict[str, Tensor], tuple[int, ...]]]:
+        """Batch by batch: which of the sentences, their scores, their lengths. None is cut; those without words are
+        left out."""
         self.network.eval()
         n_prefix = self.n_prefix
-        found: list[frozenset[Entity]] = [frozenset()] * len(parts)
-        filled = [i for i, part in enumerate(parts) if part.words]
-        pieces = [self.encoder.sentence_pieces(parts[i]) for i in filled]
+        filled = [i for i, sentence in enumerate(sentences) if sentence.words]
+        pieces = [self.encoder.sentence_pieces(sentences[i]) for i in filled]
         sizes = [self.encoder.n_pieces(sentence, n_prefix) for sentence in pieces]
         order = by_length(sizes)
         if batch_size is not None:
@@ -193,10 +203,7 @@ class Tagger:
         for members in batches:
             lengths = tuple(len(pieces[i].words) for i in members)
             batch = Batch(self.encoder.collate([pieces[i] for i in members], n_prefix), {}, lengths)
-            decoded = self.head.decode(self.scores(batch), lengths)
-            for i, entities in zip(members, decoded, strict=True):
-                found[filled[i]] = entities
-        return found
+            yield [filled[i] for i in members], self.scores(batch), lengths
 
     # ---------------------------------------------------------------------------------------------- from text
 

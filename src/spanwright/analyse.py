@@ -1,0 +1,57 @@
+"""The papers' analyses as functions of a model and gold sentences."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from spanwright.evaluate import Score, evaluate
+from spanwright.head import Head
+from spanwright.heads.bopn import BOPN
+from spanwright.heads.bundle import Bundle
+from spanwright.nn.offsets import CENTRE, OUT, OffsetLabels
+from spanwright.tagger import Tagger
+from spanwright.types import Sentence, SpanwrightError
+
+
+def offset_table(tagger: Tagger, sentences: Sequence[Sentence]) -> dict[str, Score]:
+    """BOPN's Table 5: P/R/F1 of every offset label, counted over the cells i <= j of all types, then of the entities
+    that the three ways of decoding answer with ("all", "rules", "centre")."""
+    head = answering(tagger)
+    if not isinstance(head, BOPN):
+        raise SpanwrightError(
+            f"a table of offset labels needs a model whose head is BOPN; this one answers with {type(head).__name__}"
+        )
+    gold, predicted, right = Counter[int](), Counter[int](), Counter[int]()
+    for members, scores, lengths in tagger.scored(sentences):
+        found = [set[tuple[int, ...]]() for _ in lengths]
+        for row, *cell in zip(*(part.tolist() for part in head.cells(scores["scores"].cpu().float())), strict=True):
+            found[row].add(tuple(cell))
+        for i, cells in zip(members, found, strict=True):
+            wanted = set(map(tuple, head.targets(sentences[i])["offsets"].tolist()))
+            for counts, which in ((gold, wanted), (predicted, cells), (right, wanted & cells)):
+                counts.update(label for *_, label in which)
+    table = {
+        shown_offset(head.offsets, label): Score.of(right[label], predicted[label], gold[label])
+        for label in in_papers_order(head.offsets)
+    }
+    for decode in ("all", "rules", "centre"):
+        table[decode] = evaluate(sentences, tagger.with_options(decode=decode).predict(sentences)).micro
+    return table
+
+
+def answering(tagger: Tagger) -> Head:
+    """The head that answers: of a bundle, its output."""
+    return tagger.head.output if isinstance(tagger.head, Bundle) else tagger.head
+
+
+def in_papers_order(labels: OffsetLabels) -> list[int]:
+    """Starts from -S to S, ends from -S to S, the centre."""
+    kept = [label for label, kind in enumerate(labels.kinds) if kind != OUT]
+    return sorted(kept, key=lambda label: (labels.kinds[label] == CENTRE, labels.kinds[label], labels.offsets[label]))
+
+
+def shown_offset(labels: OffsetLabels, label: int) -> str:
+    """As the paper writes it: -2S, 1E, 0."""
+    kind, _, offset = labels.names[label].partition(":")
+    return "0" if labels.kinds[label] == CENTRE else f"{offset}{kind.upper()}"
