@@ -27,11 +27,12 @@ from spanwright.types import Entity
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
-NAMES = {"bundle": "bl-spanner"}  # the paper's name for what the default output answers
+# What the default output of a bundle's recipe is called in the tables; "bundle" is the paper's.
+NAMES = {"bundle": "bl-spanner", "bopn-seqner": "bopn-with-seqner", "bopn-spanner": "bopn-with-spanner"}
 
 
 def row_of(
-    folder: Path, head: str, recipe: Recipe, options: list[str], device: str
+    folder: Path, named: str, recipe: Recipe, options: list[str], device: str, results: Path
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The row, and what the model found in each test sentence."""
     tagger = opened(str(folder), options, device, "fp32", 1)
@@ -39,7 +40,8 @@ def row_of(
     report, measured_rows = measured(tagger, gold)
     found = [{name: row[name] for name in ("doc", "predicted") if name in row} for row in measured_rows]
     sure = f1_interval(gold, [entities_of(row) for row in found])
-    changed = changes(recipe)
+    written, changed = written_recipe(recipe)
+    head = named or NAMES.get(written.stem, recipe.head_name)
     told = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     row = {
         "corpus": recipe.data.train, "head": head, "encoder": recipe.encoder.name, "seed": recipe.run.seed,
@@ -50,7 +52,7 @@ def row_of(
         "memory_mb": told["memory_mb"], "device": told["device"],
         "dev_f1": [round(100 * f1, 2) for f1 in told["dev_f1"]],
         "predictions": f"predictions/{name_of(head, recipe, changed, options)}",
-        "command": command_of(folder, head, recipe, changed, options),
+        "command": command_of(folder, head, written, changed, options, results),
     }  # fmt: skip
     return row, found
 
@@ -59,13 +61,18 @@ def entities_of(row: dict[str, Any]) -> list[Entity]:
     return [Entity(one["start"], one["end"], one["label"], one["score"]) for one in row["predicted"]]
 
 
-def changes(recipe: Recipe) -> dict[str, Any]:
-    """The settings in which a training departed from the recipe of its corpus and head."""
-    written = load_recipe(ROOT / "recipes" / recipe.data.train / f"{recipe.head_name}.toml")
+def written_recipe(recipe: Recipe) -> tuple[Path, dict[str, Any]]:
+    """The recipe of its corpus from which a training departs least, and the settings in which it does."""
     train, _, _ = read_splits(recipe, lambda _: None)
-    found = to_dict(head_class(recipe.head_name).fit(written.head_config(), train))  # a width that the data decide
-    usual = dict(flat(recipe_to_dict(replace(written, head_table=found))))
-    return {key: value for key, value in flat(recipe_to_dict(recipe)) if usual.get(key) != value}
+    found = []
+    for path in sorted((ROOT / "recipes" / recipe.data.train).glob("*.toml")):
+        written = load_recipe(path)
+        if written.head_name == recipe.head_name:
+            fitted = to_dict(head_class(recipe.head_name).fit(written.head_config(), train))  # as wide as the data ask
+            usual = dict(flat(recipe_to_dict(replace(written, head_table=fitted))))
+            changed = {key: value for key, value in flat(recipe_to_dict(recipe)) if usual.get(key) != value}
+            found.append((path, changed))
+    return min(found, key=lambda one: len(one[1]))
 
 
 def flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
@@ -84,21 +91,24 @@ def name_of(head: str, recipe: Recipe, changed: Mapping[str, Any], options: list
     return re.sub(r"[^\w.=-]", "_", name) + ".jsonl.gz"
 
 
-def command_of(folder: Path, head: str, recipe: Recipe, changed: Mapping[str, Any], options: list[str]) -> str:
+def command_of(
+    folder: Path, head: str, written: Path, changed: Mapping[str, Any], options: list[str], results: Path
+) -> str:
     """What makes the row again, from the corpus to the score."""
     model = f"models/{folder.name}"
     settings = "".join(
         f" {key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in changed.items()
     )
-    train = f"spanwright train recipes/{recipe.data.train}/{recipe.head_name}.toml{settings} --output {model}"
+    train = f"spanwright train {written.relative_to(ROOT).as_posix()}{settings} --output {model}"
     answer = "".join(f" --set {option}" for option in options)
-    return f"{train} && python benchmarks/ground.py {model} --head {head}{answer}"
+    place = "" if results.resolve() == RESULTS else f" --results {results.as_posix()}"
+    return f"{train} && python benchmarks/ground.py {model} --head {head}{answer}{place}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, help="folder that `spanwright train` wrote")
-    parser.add_argument("--head", default="", help="name of the row; by default the head's, bl-spanner for a bundle")
+    parser.add_argument("--head", default="", help="name of the row; by default that of the recipe's head")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="as `spanwright evaluate` has it"
     )
@@ -106,8 +116,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the row and the predictions")
     asked = parser.parse_args()
     recipe = load_recipe(asked.model / "recipe.toml")
-    head = asked.head or NAMES.get(recipe.head_name, recipe.head_name)
-    row, found = row_of(asked.model, head, recipe, asked.set, asked.device)
+    row, found = row_of(asked.model, asked.head, recipe, asked.set, asked.device, asked.results)
     (asked.results / "predictions").mkdir(parents=True, exist_ok=True)
     save_rows(asked.results / row["predictions"], found)
     file = asked.results / "ground.json"
@@ -115,7 +124,7 @@ def main() -> None:
     rows = [other for other in rows if other["predictions"] != row["predictions"]] + [row]
     rows.sort(key=lambda row: str(row["predictions"]))
     file.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    print(f"{row['corpus']} {head} seed {row['seed']}: P {row['precision']} R {row['recall']} F1 {row['f1']}")
+    print(f"{row['corpus']} {row['head']} seed {row['seed']}: P {row['precision']} R {row['recall']} F1 {row['f1']}")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import re
 import statistics
 from collections.abc import Callable, Iterable
@@ -16,14 +17,23 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from spanwright.config import load_recipe
 from spanwright.prepare import read_split
-from spanwright.resample import f1_difference
+from spanwright.resample import draws, f1, f1_difference, unit_counts
 from spanwright.types import Entity, Sentence
 
 ROOT = Path(__file__).parents[1]
 PAGE, RESULTS = ROOT / "docs" / "RESULTS.md", ROOT / "docs" / "results"
-PAIRS = (("seqner", "spanner"), ("seqner", "bl-seqner"), ("spanner", "bl-spanner"))
+PAIRS = (
+    ("seqner", "spanner"), ("seqner", "bl-seqner"), ("spanner", "bl-spanner"), ("spanner", "bopn"),
+    ("bopn", "bopn-with-seqner"), ("bopn", "bopn-with-spanner"),
+)  # fmt: skip
+ABLATIONS = {
+    "base": "S = 2, full grid", "s0": "S = 0", "noconv": "no convolution", "noregion": "no region embedding",
+    "notype": "no type input", "upper": "upper triangle only",
+}  # fmt: skip
 
 Row = dict[str, Any]
 
@@ -60,12 +70,50 @@ def gold_of(corpus: str) -> list[Sentence]:
     return read_split(recipe.data, corpus, "test", 0, print)
 
 
-def predictions_of(row: Row) -> list[list[Entity]]:
-    with gzip.open(RESULTS / row["predictions"], "rt", encoding="utf-8") as lines:
+def predictions_of(row: Row, results: Path = RESULTS) -> list[list[Entity]]:
+    with gzip.open(results / row["predictions"], "rt", encoding="utf-8") as lines:
         return [
             [Entity(one["start"], one["end"], one["label"], one["score"]) for one in json.loads(line)["predicted"]]
             for line in lines
         ]
+
+
+# --------------------------------------------------------------------------------------------------------- ablations
+
+
+def ablation_differences(rows: list[Row]) -> list[Row]:
+    """F1 of each variant less that of the base with the same seed, and how sure the mean over the seeds is.
+
+    Two things move it: the seeds, whose spread is taken over all variants together (two seeds of one say little), and
+    the test set, by bootstrap over its documents, the same resamples for all. Their standard errors are added in
+    squares.
+    """
+    counts = {(row["ablation"], row["seed"]): counts_of(row) for row in rows}
+    seeds = sorted({row["seed"] for row in rows})
+    weights = draws(len(counts["base", seeds[0]]), seed=0)
+    variants = [name for name in ABLATIONS if name != "base"]
+
+    def by_seed(name: str, of: Callable[[np.ndarray], Any]) -> np.ndarray:
+        return np.array([100 * (of(counts[name, seed]) - of(counts["base", seed])) for seed in seeds])
+
+    plain = {name: by_seed(name, lambda units: f1(units.sum(0))) for name in variants}
+    spread = math.sqrt(statistics.mean(values.var(ddof=1) for values in plain.values()) / len(seeds))
+    found = []
+    for name in variants:
+        resampled = by_seed(name, lambda units: f1(weights @ units)).mean(0)
+        error = math.hypot(spread, resampled.std())
+        mean = float(plain[name].mean())
+        found.append({
+            "ablation": name, "by_seed": plain[name].round(2).tolist(), "mean": round(mean, 2),
+            "error_of_seeds": round(spread, 2), "error_of_test": round(float(resampled.std()), 2),
+            "error": round(error, 2), "direction": abs(mean) > 2 * error,
+        })  # fmt: skip
+    return found
+
+
+def counts_of(row: Row) -> np.ndarray:
+    counts, _ = unit_counts(gold_of(row["corpus"]), predictions_of(row, RESULTS / "ablations"))
+    return counts
 
 
 # ------------------------------------------------------------------------------------------------------------ tables
@@ -139,13 +187,13 @@ def commands(rows: list[Row]) -> str:
 def speed(rows: list[Row]) -> str:
     lines = [
         [
-            row["head"], row["words"], row["batch"], f"{row['overhead']:.3f}",
+            row["head"], row["what"], row["words"], row["batch"], f"{row['overhead']:.3f}",
             "-".join(f"{quartile:.3f}" for quartile in row["overhead_quartiles"]),
             f"{1000 * row['seconds']:.0f}", f"{1000 * row['bare_seconds']:.0f}", row["runs"],
         ]
         for row in rows
     ]  # fmt: skip
-    return table("head,words,batch,overhead,quartiles,ms a batch,bare encoder,runs", lines)
+    return table("head,what,words,batch,overhead,quartiles,ms a batch,bare encoder,runs", lines)
 
 
 def raw_text(rows: list[Row]) -> str:
@@ -162,6 +210,53 @@ def long_text(rows: list[Row]) -> str:
     return table("words,seconds,peak MB,planted,found", ([row[name] for name in names] for row in rows))
 
 
+def offsets(rows: list[Row]) -> str:
+    names = ("precision", "recall", "f1")
+    return table(
+        "label,P,R,F1,support,right above wrong",
+        (
+            [
+                row["label"],
+                *(f"{100 * row[name]:.2f}" for name in names),
+                row["gold"],
+                f"{100 * row['ranking']:.1f} %" if row["ranking"] else "",
+            ]
+            for row in rows
+        ),
+    )
+
+
+def memory(rows: list[Row]) -> str:
+    names = ("model", "options", "words", "seconds", "loaded_mb", "peak_mb")
+    return table("model,options,words,seconds,MB loaded,MB peak", ([row[name] for name in names] for row in rows))
+
+
+def ablations(rows: list[Row]) -> str:
+    """The rows of the trainings, then the differences of each variant."""
+    trained, sure = ([row for row in rows if key in row] for key in ("f1", "mean"))
+    lines = []
+    for name, what in ABLATIONS.items():
+        scores = " ".join(f"{row['f1']:.2f}" for row in trained if row["ablation"] == name)
+        own = next((row for row in sure if row["ablation"] == name), None)
+        told = ["", "", "", ""]
+        if own:
+            each = " ".join(f"{value:+.2f}" for value in own["by_seed"])
+            told = [each, f"{own['mean']:+.2f}", f"{own['error']:.2f}", "yes" if own["direction"] else "no"]
+        lines.append([what, scores, *told])
+    return table("variant,F1 by seed,difference by seed,mean,standard error,beyond two", lines)
+
+
+def schedules(rows: list[Row]) -> str:
+    lines = [
+        [
+            row["changed"], row["seed"], row["epochs"], f"{max(row['dev_f1']):.2f}", f"{row['f1']:.2f}",
+            ", ".join(f"{one:.2f}" for one in row["dev_f1"]),
+        ]
+        for row in rows
+    ]  # fmt: skip
+    return table("settings,seed,epochs,best dev F1,test F1,dev F1 after each epoch", lines)
+
+
 # Each table, the files its rows are in, and what writes it.
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[list[Row]], str]]] = {
     "means": (("ground",), means),
@@ -169,6 +264,12 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[list[Row]], str]]] = {
     "runs": (("ground",), runs),
     "curves": (("ground",), curves),
     "commands": (("ground",), commands),
+    "offsets": (("offsets",), offsets),
+    "memory": (("memory",), memory),
+    "ablations": (("ablations/ground", "ablation-differences"), ablations),
+    "ablation commands": (("ablations/ground",), commands),
+    "schedules": (("schedules",), schedules),
+    "schedule commands": (("schedules",), commands),
     "speed": (("speed",), speed),
     "raw": (("gum-words", "gum-raw"), raw_text),
     "long": (("long_text",), long_text),
@@ -192,6 +293,8 @@ def rendered(page: str) -> str:
 def main() -> None:
     found = differences(rows_of("ground"))
     (RESULTS / "differences.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    ablated = ablation_differences(rows_of("ablations/ground"))
+    (RESULTS / "ablation-differences.json").write_text(json.dumps(ablated, indent=1) + "\n", encoding="utf-8")
     PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     for row in found:
         print(f"{row['corpus']} seed {row['seed']}: {row['second']} {row['difference']:+.2f} over {row['first']}")

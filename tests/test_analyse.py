@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from spanwright.analyse import offset_table
+from spanwright.analyse import offset_table, ranking
 from spanwright.config import EncoderConfig
 from spanwright.encoder import build_encoder
 from spanwright.evaluate import Score
@@ -89,6 +89,20 @@ def test_a_bundle_is_asked_for_the_head_that_answers() -> None:
     assert len(offset_table(bundle("bopn"), GOLD)) == 9 + 3
     with pytest.raises(SpanwrightError, match="head is BOPN; this one answers with SpanNER"):
         offset_table(bundle("spanner"), GOLD)
+
+
+def test_ranking_counts_the_pairs() -> None:
+    def scored(*scores: float) -> list[Entity]:
+        return [Entity(i, i + 1, "A", score) for i, score in enumerate(scores)]
+
+    gold = [Sentence(tuple("abc"), frozenset(scored(1, 1))), Sentence(tuple("abc"))]
+    assert ranking(gold, [scored(0.9, 0.8, 0.1), scored(0.7)]) == 1.0
+    assert ranking(gold, [scored(0.9, 0.2, 0.1), scored(0.7)]) == 0.75
+    assert ranking(gold, [scored(0.5, 0.5, 0.5), []]) == 0.5
+    assert ranking(gold, [scored(0.5, 0.5), []]) is None
+    assert ranking(gold, [[], scored(0.5)]) is None
+    with pytest.raises(ValueError):
+        ranking(gold, [[]])
 
 
 def test_other_heads_have_no_offsets() -> None:

@@ -20,7 +20,7 @@ from spanwright.batch import pad_targets
 from spanwright.config import EncoderConfig, from_dict, to_dict
 from spanwright.encoder import build_encoder
 from spanwright.head import States
-from spanwright.heads.bopn import BOPN, BOPNInference
+from spanwright.heads.bopn import BOPN, FEW_TYPES, BOPNInference, per_type
 from spanwright.nn.grid import Grid, grid_of
 from spanwright.nn.offsets import offset_labels
 from spanwright.tagger import Tagger
@@ -29,7 +29,7 @@ from spanwright.types import Entity, Labels, Sentence, SpanwrightError
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "bopn.json").read_text(encoding="utf-8"))
 LABELS = Labels(["X", "Y", "Z"])
 WIDTH = 6
-SMALL = {"biaffine_size": 5, "distance_size": 3, "region_size": 2}
+SMALL: dict[str, Any] = {"biaffine_size": 5, "distance_size": 3, "region_size": 2}
 
 
 def head(labels: Labels = LABELS, **settings: Any) -> BOPN:
@@ -112,15 +112,19 @@ def naive_logits(bopn: BOPN, batch: States, row: int, belongs: Any) -> Tensor:
                 inside[i, j] = 1
                 for m in range(n_types):
                     c[:, m, i, j] = naive_cell(bopn, batch, row, m, i, j)
-    if not bopn.config.conv_layers:
-        return c
+    return c + naive_convolutions(bopn, c, inside) if bopn.config.conv_layers else c
+
+
+def naive_convolutions(bopn: BOPN, c: Tensor, inside: Tensor) -> Tensor:
+    """[L, M, N, N] Eq. (4) and (5)"""
+    n_labels = len(bopn.offsets)
     q = F.gelu(F.conv3d(c, bopn.stem.weight[:, :, None, None, None], bopn.stem.bias)) * inside
     layers = []
     for d, kernel in enumerate(bopn.kernels, 1):
         assert isinstance(kernel, nn.Conv3d)
         q = F.gelu(F.conv3d(q, kernel.weight, kernel.bias, padding=d, dilation=d, groups=n_labels)) * inside
         layers.append(q)
-    return c + F.conv3d(torch.cat(layers), bopn.combine.weight[:, :, None, None, None], bopn.combine.bias) * inside
+    return F.conv3d(torch.cat(layers), bopn.combine.weight[:, :, None, None, None], bopn.combine.bias) * inside
 
 
 FORMS: dict[str, dict[str, Any]] = {
@@ -139,7 +143,6 @@ FORMS: dict[str, dict[str, Any]] = {
     "three": {"conv_layers": 3},
     "band": {"max_width": 3},
     "band, full": {"max_width": 3, "grid": "full"},
-    "band after training": {"inference": BOPNInference(max_width=2)},
 }
 
 
@@ -267,11 +270,130 @@ def test_a_band_teaches_what_it_can_answer() -> None:
     alone = sentence(6, (0, 2, "X"), (3, 4, "Y"))
     assert np.array_equal(bopn.targets(gold)["offsets"], bopn.targets(alone)["offsets"])
     assert bopn.reach == 2 and head().reach is None
-    narrowed = head(max_width=4)
-    narrowed.set_inference(max_width=3)
-    assert narrowed.reach == 3
-    narrowed.set_inference(max_width=9)
-    assert narrowed.reach == 4
+    bopn.set_inference(max_width=1)
+    assert bopn.reach == 1
+    assert bopn.representable(gold) == {Entity(3, 4, "Y")}
+    assert np.array_equal(bopn.targets(gold)["offsets"], bopn.targets(alone)["offsets"])  # it still can be taught
+    bopn.set_inference(max_width=9)
+    assert bopn.reach == 2
+
+
+@pytest.mark.parametrize("form", ["default", "full", "three", "one", "no convolution", "S = 3, start"])
+@pytest.mark.parametrize("max_width", [1, 3])
+@pytest.mark.parametrize("decode", ["rules", "all", "centre"])
+def test_a_band_after_training_only_leaves_out_what_is_wider(form: str, max_width: int, decode: Any) -> None:
+    bopn, batch, lengths = head(**FORMS[form]), states([23, 4, 1]), [23, 4, 1]
+    bopn.set_inference(decode=decode)
+    with torch.no_grad():
+        whole = bopn.decode(bopn(batch), lengths)
+        loss = bopn.loss(batch, pad_targets([bopn.targets(sentence(n, (0, n, "X"))) for n in lengths]))["bopn"]
+        bopn.set_inference(max_width=max_width)
+        scores = bopn(batch)
+        narrow = bopn.decode(scores, lengths)
+        again = bopn.loss(batch, pad_targets([bopn.targets(sentence(n, (0, n, "X"))) for n in lengths]))["bopn"]
+    for row in (0, 1, 2):
+        kept = {entity: entity.score for entity in whole[row] if len(entity) <= max_width}
+        assert {entity: pytest.approx(entity.score, abs=1e-4) for entity in narrow[row]} == kept
+    assert scores["scores"].shape[2] < 23 * (2 if form == "full" else 1)
+    assert loss == again  # a choice after training does not change training
+
+
+@pytest.mark.parametrize("form", ["band", "band, full"])
+@pytest.mark.parametrize("n", [1, 2, 9])
+def test_a_band_always_has_all_its_columns(form: str, n: int) -> None:
+    bopn = head(**FORMS[form])
+    assert bopn(states([n]))["scores"].shape[:3] == (1, n, 3 if form == "band" else 5)
+
+
+def test_many_types_are_scored_as_few_are() -> None:
+    """Above a number of types another product is taken."""
+    torch.manual_seed(0)
+    weight, bias = torch.randn(4, 3), torch.randn(4)
+    for n_types in (1, FEW_TYPES, FEW_TYPES + 1, 40):
+        cells = torch.randn(2, 5, 3 * n_types)
+        wanted = F.linear(cells.view(2, 5, 3, n_types).transpose(2, 3), weight, bias).transpose(2, 3).flatten(2)
+        torch.testing.assert_close(per_type(weight, bias, cells, n_types), wanted, atol=1e-5, rtol=1e-5)
+        without = per_type(weight, None, cells, n_types)
+        torch.testing.assert_close(without, wanted - bias.repeat_interleave(n_types), atol=1e-5, rtol=1e-5)
+
+
+# ------------------------------------------------------------------------------------------------------------ dropout
+
+
+@pytest.mark.parametrize("form", ["default", "no convolution"])
+def test_dropout_before_the_feedforward_layers_alone(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It falls on the types and on v_ij, before the layers of Eq. (2); the conditional path sees neither."""
+    bopn, batch = head(**FORMS[form]).train(), states([4])
+    bopn.conv_dropout = nn.Identity()  # type: ignore[assignment]
+    seen: list[tuple[int, ...]] = []
+
+    def zeroed(given: Tensor) -> Tensor:
+        seen.append(tuple(given.shape))
+        return 0 * given
+
+    monkeypatch.setattr(bopn.biaffine_dropout, "forward", zeroed)
+    with torch.no_grad():
+        dropped = bopn._scores(batch.prefix, batch.words, grid_of(batch.mask, upper=True))
+        monkeypatch.undo()
+        bopn.left.weight.zero_()
+        bopn.right.weight[:, :WIDTH] = 0
+        wanted = bopn.eval()._scores(batch.prefix, batch.words, grid_of(batch.mask, upper=True))
+    assert seen == [(1, 3, WIDTH), (1, 10, WIDTH)]
+    torch.testing.assert_close(dropped, wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_dropout_before_the_convolutions_takes_whole_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all types at once; what the convolutions add to stays whole."""
+    bopn, batch, n = head().train(), states([5]), 5
+    dropped: list[Tensor] = []
+
+    def without_label_2(given: Tensor) -> Tensor:
+        assert given.shape[:2] == (1, len(bopn.offsets)) and given.shape[3] == 3
+        kept = given.clone()
+        kept[:, 2] = 0
+        dropped.append(kept)
+        return kept
+
+    bopn.biaffine_dropout.p = 0.0
+    monkeypatch.setattr(bopn.conv_dropout, "forward", without_label_2)
+    with torch.no_grad():
+        found = bopn._logits(batch, grid_of(batch.mask, upper=True))[0].permute(2, 3, 0, 1)
+        inside = torch.ones(n, n).triu()
+        c = torch.stack([torch.stack([naive_cell(bopn, batch, 0, m, i, j) for i in range(n) for j in range(n)], 1)
+                         for m in range(3)], 1).view(-1, 3, n, n) * inside  # fmt: skip
+        thinned = c.clone()
+        thinned[2] = 0
+        wanted = c + naive_convolutions(bopn, thinned, inside)
+    assert len(dropped) == 1
+    torch.testing.assert_close(found, wanted, atol=2e-4, rtol=1e-4)
+    assert isinstance(head().conv_dropout, nn.Dropout2d)
+
+
+def test_it_begins_as_the_paper_says() -> None:
+    """CLN as a plain layer norm, type tokens drawn from a normal distribution, the table of defaults."""
+    torch.manual_seed(0)
+    bopn = BOPN(BOPN.Config(), Labels([f"T{kind}" for kind in range(50)]), WIDTH, 64)
+    for norm in (bopn.condition, bopn.type_condition):
+        assert not norm.gain.weight.any() and not norm.shift.weight.any() and not norm.shift.bias.any()
+        assert bool((norm.gain.bias == 1).all())
+    assert bopn.types.std().item() == pytest.approx(1, abs=0.1) and bool(bopn.biaffine.any())
+    config = BOPN.Config()
+    assert (config.max_offset, config.offsets, config.grid, config.conv_layers) == (2, "both", "upper", 2)
+    assert (config.biaffine_size, config.biaffine_dropout, config.conv_dropout) == (150, 0.33, 0.2)
+    assert (config.label_smoothing, config.distance_size, config.region_size) == (0.01, 20, 20)
+    assert (config.inference.decode, config.inference.votes, config.inference.threshold) == ("rules", 0, 0.0)
+
+
+@pytest.mark.parametrize("type_input", ["encoder", "embedding"])
+def test_the_width_of_the_words_is_not_that_of_the_input(type_input: Any) -> None:
+    encoder = build_encoder(EncoderConfig(name="tiny", lstm=12))
+    assert encoder.width == 12 and encoder.input_width == 32
+    config = BOPN.Config(**SMALL, type_input=type_input)
+    tagger = Tagger(encoder, BOPN(config, LABELS, encoder.width, encoder.input_width))
+    gold = [sentence(5, (1, 3, "X")), sentence(2, (0, 1, "Y"))]
+    total, count = tagger.loss(tagger.collate(gold))["bopn"]
+    assert total.isfinite() and count == 3 * (15 + 3)
+    assert len(tagger.predict(gold)) == 2
 
 
 # -------------------------------------------------------------------------------------- defects that are not repeated
@@ -321,7 +443,8 @@ def test_a_row_has_room_for_the_type_tokens_and_the_special_pieces() -> None:
         assert sum(map(len, tagger.encoder.pieces(long.words))) >= n_words
         total, count = tagger.loss(tagger.collate([long]))["bopn"]
         assert total.isfinite() and count == 3 * n_words * (n_words + 1) / 2
-        assert len(tagger.predict([long])) == 1
+        ((_, scores, _),) = tagger.scored([long])
+        assert scores["scores"].shape[1] == n_words and bool(scores["scores"][0, -1, -1].any())
 
 
 # ----------------------------------------------------------------------------------------------------------- decoding
@@ -362,7 +485,7 @@ def test_gold_labels_are_decoded_as_published(case: dict) -> None:
         assert entities(found) == sorted(case[wanted])
 
 
-@given(st.integers(1, 7), st.lists(st.integers(0, 9), min_size=49, max_size=49), st.integers(0, 2))
+@given(st.integers(1, 7), st.lists(st.integers(0, 9), min_size=49, max_size=49), st.integers(0, 4))
 def test_decoding_cell_by_cell(n: int, drawn: list[int], needed: int) -> None:
     """All: whatever any cell points at. Rules: centres, and what enough cells of one kind point at."""
     names = offset_labels(2, "both").names
@@ -417,7 +540,7 @@ def test_the_score_is_the_probability_of_a_centre(form: str) -> None:
         ({"offsets": "sides"}, "offsets"),
         ({"conv_layers": -1}, "conv_layers"),
         ({"label_smoothing": 1.0}, "label_smoothing"),
-        ({"inference": {"votes": 3}}, "at most max_offset = 2"),
+        ({"inference": {"votes": 5}}, "expected at most 4, twice max_offset"),
         ({"inference": {"decode": "center"}}, 'Did you mean "centre"?'),
         ({"inference": {"max_width": -1}}, "max_width"),
     ],

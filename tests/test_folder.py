@@ -574,3 +574,34 @@ def test_settings_may_add_rows_and_may_not_reshape_them() -> None:
         widened(old, WIDER, from_dict(type(config), {**HEADS["spanner"][1], "max_width": 2}))
     with pytest.raises(SpanwrightError, match=r"\['place', 'person'\] do not begin with those of the model"):
         widened(old, Labels(["place", "person"]), config)
+
+
+BOPN_TABLE: dict[str, Any] = {"max_offset": 1, "conv_layers": 0, "biaffine_size": 4}
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"max_offset": 2, "offsets": "start"}, r"max_offset = 2, the trained model has 1"),
+        ({"offsets": "end"}, r'offsets = "end", the trained model has "both"'),
+        ({"conv_layers": 2}, r"conv_layers = 2, the trained model has 0"),
+        ({"scorer": "concatenated"}, "scorer"),
+        ({"type_input": "embedding"}, "type_input"),
+    ],
+)
+@pytest.mark.parametrize("bundled", [False, True])
+def test_weights_keep_their_meaning(changed: dict[str, Any], told: str, bundled: bool) -> None:
+    """Rows of the same shape would be taken for other offset labels."""
+
+    def config(table: dict[str, Any]) -> Any:
+        kind = head_class("bundle" if bundled else "bopn").Config
+        bundle = {"heads": {"one": {"name": "bopn", **table}}, "weights": {"one": 1.0}, "inference": {"output": "one"}}
+        return from_dict(kind, bundle if bundled else table)
+
+    encoder = build_encoder(EncoderConfig(name="tiny"))
+    sizes = (LABELS, encoder.width, encoder.input_width)
+    old = Tagger(encoder, build_head("bundle" if bundled else "bopn", config(BOPN_TABLE), *sizes))
+    widened(old, WIDER, config({**BOPN_TABLE, "max_width": 9, "label_smoothing": 0.1}))
+    with pytest.raises(SpanwrightError, match=told) as error:
+        widened(old, WIDER, config(BOPN_TABLE | changed))
+    assert ("head.heads.one." in str(error.value)) == bundled

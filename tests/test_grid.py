@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from spanwright.nn.grid import Grid, convolve, grid_of
+from spanwright.nn.grid import Grid, column_of, convolve, grid_of, last_of
 
 SHAPES: dict[str, dict[str, Any]] = {
     "square": {"upper": False},
@@ -41,7 +41,8 @@ def as_square(grid: Grid, laid: Tensor) -> Tensor:
     dense = laid.new_zeros(len(laid), n, n, laid.shape[3])
     for i in range(n):
         for j in range(n):
-            column = int(grid.columns(torch.tensor(i), torch.tensor(j)))
+            column = int(column_of(torch.tensor(i), torch.tensor(j), grid.lowest))
+            assert int(last_of(torch.tensor(i), torch.tensor(column), grid.lowest)) == j
             if 0 <= column < laid.shape[2]:
                 dense[:, i, j] = laid[:, i, column]
     return dense

@@ -119,7 +119,7 @@ def blocks(language: str) -> list[str]:
 
 def test_recipes_of_the_readme_and_the_demo_are_right() -> None:
     demo = (ROOT / "examples" / "demo.toml").read_text(encoding="utf-8")
-    assert len(blocks("toml")) == 2
+    assert len(blocks("toml")) == 3
     for recipe in (*blocks("toml"), demo):
         recipe_of(tomllib.loads(recipe)).resolved()
 

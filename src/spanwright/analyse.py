@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+import numpy as np
 
 from spanwright.evaluate import Score, evaluate
 from spanwright.head import Head
-from spanwright.heads.bopn import BOPN
+from spanwright.heads.bopn import BOPN, Decode
 from spanwright.heads.bundle import Bundle
 from spanwright.nn.offsets import CENTRE, OUT, OffsetLabels
 from spanwright.tagger import Tagger
-from spanwright.types import Sentence, SpanwrightError
+from spanwright.types import Entity, Sentence, SpanwrightError
+
+DECODINGS: tuple[Decode, ...] = ("all", "rules", "centre")
 
 
 def offset_table(tagger: Tagger, sentences: Sequence[Sentence]) -> dict[str, Score]:
@@ -35,9 +39,25 @@ def offset_table(tagger: Tagger, sentences: Sequence[Sentence]) -> dict[str, Sco
         shown_offset(head.offsets, label): Score.of(right[label], predicted[label], gold[label])
         for label in in_papers_order(head.offsets)
     }
-    for decode in ("all", "rules", "centre"):
+    for decode in DECODINGS:
         table[decode] = evaluate(sentences, tagger.with_options(decode=decode).predict(sentences)).micro
     return table
+
+
+def ranking(gold: Sequence[Sentence], predicted: Sequence[Iterable[Entity]]) -> float | None:
+    """How often a right answer has a higher score than a wrong one, over all pairs of them; ties count half.
+
+    0.5 is chance, 1 a score that tells right from wrong without fail. None: there are not both kinds.
+    """
+    scores: dict[bool, list[float]] = {True: [], False: []}
+    for sentence, found in zip(gold, predicted, strict=True):
+        for entity in found:
+            scores[entity in sentence.entities].append(entity.score)
+    wrong = np.sort(scores[False])
+    if not scores[True] or not len(wrong):
+        return None
+    below, with_ties = (np.searchsorted(wrong, scores[True], side) for side in ("left", "right"))
+    return float((below + with_ties).mean() / 2 / len(wrong))
 
 
 def answering(tagger: Tagger) -> Head:

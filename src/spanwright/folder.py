@@ -22,8 +22,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 import spanwright
-from spanwright.config import EncoderConfig, from_dict, to_dict
+from spanwright.config import EncoderConfig, from_dict, shown, to_dict
 from spanwright.encoder import rebuild_encoder
+from spanwright.head import Head
 from spanwright.heads import build_head, head_class, name_of
 from spanwright.pretrained import TEXT_FILES, download, first_line, looks_like_path
 from spanwright.tagger import Tagger
@@ -243,6 +244,7 @@ def widened(tagger: Tagger, labels: Labels, config: Any) -> Tagger:
         raise SpanwrightError(f"the labels {list(labels)} do not begin with those of the model, {list(tagger.labels)}")
     encoder, name = tagger.encoder, name_of(type(tagger.head))
     head = build_head(name, config, labels, encoder.width, encoder.input_width).to(tagger.device)
+    refuse_other_meaning(tagger.head, head)
     alike = build_head(name, config, tagger.labels, encoder.width, encoder.input_width).state_dict()
     new = head.state_dict()
     for key, old in tagger.head.state_dict().items():
@@ -257,3 +259,17 @@ def widened(tagger: Tagger, labels: Labels, config: Any) -> Tagger:
     wider = copy.copy(tagger)
     wider.network = type(tagger.network)(encoder, head)
     return wider
+
+
+def refuse_other_meaning(old: Head, new: Head) -> None:
+    """Settings that would let weights of the same shape mean something else stay as they are."""
+    for name in old.members().keys() & new.members().keys():
+        before, after = old.members()[name], new.members()[name]
+        for setting in sorted(before.lasting):
+            kept, asked = getattr(before.config, setting), getattr(after.config, setting, None)
+            if kept != asked:
+                place = f"heads.{name}.{setting}" if name else setting
+                raise SpanwrightError(
+                    f"head.{place} = {shown(asked)}, the trained model has {shown(kept)}: its weights would not mean "
+                    "what they have learnt. Leave it out, or train anew"
+                )

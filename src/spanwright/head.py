@@ -46,6 +46,7 @@ class Head(nn.Module):
     """
 
     Config: ClassVar[type]  # a frozen dataclass; its defaults are the paper's table; it has `inference: Inference`
+    lasting: ClassVar[frozenset[str]] = frozenset()  # settings that say what the weights mean: never changed later
 
     def __init__(self, config: Any, labels: Labels, width: int, input_width: int) -> None:
         """`width`: of the word states. `input_width`: of the encoder's input embeddings, where `prefix` enters."""

@@ -26,8 +26,10 @@ Deviations (reasons and measurements: docs/papers/bopn.md)
       embedding that tells the halves apart.
     - Labels are smoothed, and Eq. (7) is a mean over the cells of a batch, not of each sentence: as published.
     - Dropout before the layer of Eq. (2) falls on v_ij, not on what its place says.
+    - The convolution sees which types are neighbours: the order of the labels belongs to the model, and is saved.
     - The two rules of section 3.3 are votes, as published: cells of one kind that point at the same entity.
-    - The paper has no score for an entity. Here it is the probability that the entity's own cell is a centre.
+    - The paper has no score for an entity. Here it is the probability that the entity's own cell is a centre. Of
+      crossing entities the better one stays; ``overlap = "all"`` keeps both, as published.
 """
 
 from __future__ import annotations
@@ -43,20 +45,22 @@ from torch.nn import functional as F
 
 from spanwright.config import BadSetting, check_choices, check_range
 from spanwright.head import Head, Inference, States
-from spanwright.nn.grid import Grid, convolve, grid_of
-from spanwright.nn.offsets import annotate, offset_labels, votes
+from spanwright.nn.grid import Grid, column_of, convolve, grid_of, last_of, lowest_of
+from spanwright.nn.offsets import Sides, annotate, offset_labels, votes
 from spanwright.types import Entity, Labels, Sentence
 
+Decode = Literal["rules", "centre", "all"]
 DISTANCES = 19  # buckets of i - j: 0, nine of each sign, the last from 256 words on
 EPSILON = 1e-12  # of the layer norms
+FEW_TYPES = 16  # up to so many, one large matrix with zeros is faster than a small one for each type
 
 
 @dataclass(frozen=True)
 class BOPNInference(Inference):
-    threshold: float = 0.0  # the offset labels decide, not the score
-    decode: Literal["rules", "centre", "all"] = "rules"  # which of the entities that cells point at are answered
-    votes: int = 0  # "rules": cells of one kind that must point at an entity without a centre; 0: as many as max_offset
-    max_width: int = 0  # spans of more words are not looked at; 0: as in training
+    threshold: float = 0.0  # the offset labels decide; as the score is the centre's, a threshold undoes votes
+    decode: Decode = "rules"  # which of the entities that cells point at are answered
+    votes: int = 0  # "rules": cells that must point at an entity by one boundary, up to 2S; 0: max_offset of them
+    max_width: int = 0  # words of the widest entity that is looked for; 0: as in training
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,10 +83,14 @@ class ConditionalNorm(nn.Module):
 class BOPN(Head):
     """Predicts boundary offsets for all spans and types, and reads entities off them. Nested."""
 
+    lasting = frozenset({
+        "max_offset", "offsets", "type_input", "grid", "distance_size", "region_size", "scorer", "conv_layers",
+    })  # fmt: skip
+
     @dataclass(frozen=True)
     class Config:
         max_offset: int = 2  # S; 0: only centres, no offsets
-        offsets: Literal["both", "start", "end"] = "both"  # the boundaries whose offsets are labelled
+        offsets: Sides = "both"  # the boundaries whose offsets are labelled
         type_input: Literal["encoder", "embedding"] = "encoder"  # type tokens read by the encoder, or plain embeddings
         grid: Literal["upper", "full"] = "upper"  # spans i <= j, or also their mirror images
         max_width: int = 0  # words of the widest span scored; 0: all spans
@@ -101,10 +109,10 @@ class BOPN(Head):
             check_range(self, "max_offset", "max_width", "distance_size", "region_size", "conv_layers", least=0)
             check_range(self, "biaffine_size", least=1)
             check_range(self, "biaffine_dropout", "conv_dropout", "label_smoothing", least=0.0, below=1.0)
-            if self.inference.votes > self.max_offset:
+            if self.inference.votes > 2 * self.max_offset:
                 raise BadSetting(
-                    f"inference.votes = {self.inference.votes}: expected at most max_offset = {self.max_offset}, for "
-                    "no more cells of one kind can point at an entity."
+                    f"inference.votes = {self.inference.votes}: expected at most {2 * self.max_offset}, twice "
+                    "max_offset, for no more cells can point at an entity by one boundary."
                 )
 
     def __init__(self, config: Any, labels: Labels, width: int, input_width: int) -> None:
@@ -127,6 +135,7 @@ class BOPN(Head):
         if config.conv_layers:
             self.stem = nn.Linear(n_labels, n_labels)
             self.conv_dropout = nn.Dropout2d(config.conv_dropout)
+            # They hold the weights; `convolve` computes.
             kernels = (nn.Conv3d(n_labels, n_labels, 3, groups=n_labels) for _ in range(config.conv_layers))
             self.kernels = nn.ModuleList(kernels)
             self.combine = nn.Linear(config.conv_layers * n_labels, n_labels)
@@ -144,6 +153,20 @@ class BOPN(Head):
         widths = [width for width in (self.config.max_width, self.config.inference.max_width) if width]
         return min(widths, default=None)
 
+    @property
+    def band(self) -> int:
+        """Words of the widest span that `forward` scores; 0: all. Those that are answered get the scores that they
+        would get without a band after training: what votes for them and what the convolutions look at is there."""
+        taught, asked = self.config.max_width, self.config.inference.max_width
+        if not asked:
+            return int(taught)
+        beyond = self.config.max_offset + sum(2 * dilation for dilation in range(1, self.config.conv_layers + 1))
+        return int(min(asked + beyond, taught or asked + beyond))
+
+    @property
+    def upper(self) -> bool:
+        return bool(self.config.grid == "upper")
+
     def representable(self, sentence: Sentence) -> frozenset[Entity]:
         """All entities but those wider than the band."""
         reach = self.reach or len(sentence)
@@ -159,7 +182,7 @@ class BOPN(Head):
         return {"offsets": np.array(cells, dtype=np.int64).reshape(-1, 4)}
 
     def loss(self, states: States, targets: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
-        grid = grid_of(states.mask, self.config.grid == "upper", self.config.max_width)
+        grid = grid_of(states.mask, self.upper, self.config.max_width)
         logits = self._logits(states, grid)  # [B, R, K, L, M]
         gold = self._annotated(grid, targets["offsets"])  # [B, R, K, M]
         cells = grid.inside.flatten().nonzero().squeeze(1)
@@ -172,27 +195,29 @@ class BOPN(Head):
         """O [B, R, K, M]; where the grid has a lower half, it mirrors the upper one."""
         gold = grid.inside.new_zeros(*grid.inside.shape, len(self.labels), dtype=torch.int64)
         row, at = (offsets[:, :, 0] >= 0).nonzero(as_tuple=True)
-        kind, first, last, label = offsets[row, at].unbind(1)
-        gold[row, first, grid.columns(first, last), kind] = label
-        if self.config.grid == "full":
-            gold[row, last, grid.columns(last, first), kind] = label
+        m, i, j, label = offsets[row, at].unbind(1)
+        gold[row, i, column_of(i, j, grid.lowest), m] = label
+        if not self.upper:
+            gold[row, j, column_of(j, i, grid.lowest), m] = label
         return gold
 
     def _logits(self, states: States, grid: Grid) -> Tensor:
         """Q^ [B, R, K, L, M]"""
         types = states.prefix if self._reads_types else self.types.expand(states.words.shape[0], -1, -1)  # H^Y
         scores = self._scores(types, states.words, grid)  # [B, C, L*M]
-        if not self.config.conv_layers:
-            return grid.lay_out(scores).unflatten(3, (-1, len(self.labels)))
-        q = F.gelu(per_type(self.stem, self._dropped(scores), len(self.labels)))
-        q, found = grid.lay_out(q), grid.lay_out(scores)
-        inside, layers = grid.inside.unsqueeze(3), []
-        for dilation, kernel in enumerate(self.kernels, 1):
-            assert isinstance(kernel, nn.Conv3d) and kernel.bias is not None
-            q = F.gelu(convolve(q, kernel.weight.squeeze(1), kernel.bias, dilation, grid)) * inside  # Eq. (4)
-            layers.append(q)
-        found = found + per_type(self.combine, torch.cat(layers, dim=3), len(self.labels)) * inside  # Eq. (5)
-        return found.unflatten(3, (-1, len(self.labels)))
+        q_hat = grid.lay_out(scores)  # what the convolutions find is added to it
+        if self.config.conv_layers:
+            q = grid.lay_out(
+                F.gelu(per_type(self.stem.weight, self.stem.bias, self._dropped(scores), len(self.labels)))
+            )
+            inside = grid.inside.unsqueeze(3)
+            parts = self.combine.weight.chunk(self.config.conv_layers, dim=1)  # Eq. (5) layer by layer
+            for dilation, (kernel, part) in enumerate(zip(self.kernels, parts, strict=True), 1):
+                assert isinstance(kernel, nn.Conv3d) and kernel.bias is not None
+                q = F.gelu(convolve(q, kernel.weight.squeeze(1), kernel.bias, dilation, grid)) * inside  # Eq. (4)
+                bias = self.combine.bias if dilation == 1 else None
+                q_hat = q_hat + per_type(part, bias, q, len(self.labels)) * inside  # Eq. (5)
+        return q_hat.unflatten(3, (-1, len(self.labels)))
 
     def _dropped(self, scores: Tensor) -> Tensor:
         """Whole offset labels are dropped, as [B, L, cells, M]."""
@@ -201,24 +226,24 @@ class BOPN(Head):
 
     def _scores(self, types: Tensor, words: Tensor, grid: Grid) -> Tensor:
         """C [B, C, L*M], contracted so that nothing of M x N x N x D is ever built."""
-        places, code = self._places(grid)
+        places, bucket = self._places(grid)
         gain, shift = self.condition.gain(words), self.condition.shift(words)  # gamma_j, lambda_j
         normal = F.layer_norm(words, words.shape[-1:], eps=EPSILON).to(gain.dtype)  # bf16 under autocast
-        first, last = grid.first, grid.last
-        v = gain.index_select(1, last) * normal.index_select(1, first) + shift.index_select(1, last)  # Eq. (1)
+        i, j = grid.first, grid.last
+        v = gain.index_select(1, j) * normal.index_select(1, i) + shift.index_select(1, j)  # Eq. (1)  [B, C, D]
         width = words.shape[2]
         h_types = F.relu(self.left(self.biaffine_dropout(types)))  # Eq. (2)  [B, M, A]
         of_v, of_place = self.right.weight[:, :width], F.linear(places, self.right.weight[:, width:], self.right.bias)
-        h_spans = F.relu(F.linear(self.biaffine_dropout(v), of_v) + of_place.index_select(0, code))  # Eq. (2)
+        h_spans = F.relu(F.linear(self.biaffine_dropout(v), of_v) + of_place.index_select(0, bucket))  # Eq. (2)
         with_one = F.pad(h_types, (0, 1), value=1.0)
-        factor = torch.einsum("bma,lac->blmc", with_one, self.biaffine).flatten(1, 2)  # h'_m U and W  [B, L*M, A+1]
-        scores = torch.bmm(h_spans, factor[:, :, :-1].mT)  # Eq. (3)
-        per_place = factor[:, :, -1:].expand(-1, -1, len(places))  # what does not depend on v_ij  [B, L*M, places]
+        of_types = torch.einsum("bma,lac->blmc", with_one, self.biaffine).flatten(1, 2)  # h'_m U and W  [B, L*M, A+1]
+        scores = torch.bmm(h_spans, of_types[:, :, :-1].mT)  # Eq. (3)
+        per_place = of_types[:, :, -1:].expand(-1, -1, len(places))  # what does not depend on v_ij  [B, L*M, places]
         if self.config.scorer == "conditional":
             matrix, constant = self._conditioned(types)
             scores = scores + torch.bmm(v, matrix[:, :, :width].mT)
             per_place = per_place + constant + matrix[:, :, width:] @ places.T
-        return scores + per_place.mT.index_select(1, code)
+        return scores + per_place.mT.index_select(1, bucket)
 
     def _conditioned(self, types: Tensor) -> tuple[Tensor, Tensor]:
         """A linear layer over CLN(h_m, v^), which is A (n_m * (G v^ + g) + B v^ + b) + a: matrix and constant."""
@@ -233,28 +258,28 @@ class BOPN(Head):
         """What v^_ij says beside v_ij: a table [19, E] for the buckets of i - j, and the bucket of each cell."""
         away = grid.first - grid.last
         size = torch.stack([away.abs() >= 1 << k for k in range(9)]).sum(0)  # 1, 2-3, 4-7, ..., 256 and more
-        code = torch.where(away > 0, size - 1, torch.where(away < 0, size + 8, 18))
+        bucket = torch.where(away > 0, size - 1, torch.where(away < 0, size + 8, 18))  # 0 to 8: the lower half
         tables = [self.types.new_zeros(DISTANCES, 0)]
         if self.distance is not None:
             tables.append(self.distance.weight)
         if self.region is not None:
-            is_lower = torch.arange(DISTANCES, device=code.device) < 9
+            is_lower = torch.arange(DISTANCES, device=bucket.device) < 9
             tables.append(self.region(is_lower.long()))  # [v_ij, e_up] or [v_ij, e_low]
-        return torch.cat(tables, dim=1), code
+        return torch.cat(tables, dim=1), bucket
 
     def forward(self, states: States) -> dict[str, Tensor]:
-        """scores [B, N, K, L, M]: of the span i..j in column j, or j - i in a band; 0 where there is no such span"""
-        logits = self._logits(states, grid_of(states.mask, self.config.grid == "upper", self.reach or 0))
-        if self.reach and self.config.grid == "upper":  # always all columns of the band
-            logits = F.pad(logits, (0, 0, 0, 0, 0, self.reach - logits.shape[2]))
+        """scores [B, N, K, L, M]: of i..j in column j, in a band `column_of`; 0 where there is no such span"""
+        logits = self._logits(states, grid_of(states.mask, self.upper, self.band))
+        if self.band and self.upper:  # always all columns of the band
+            logits = F.pad(logits, (0, 0, 0, 0, 0, self.band - logits.shape[2]))
         return {"scores": logits}
 
     @torch.no_grad()
     def decode(self, scores: Mapping[str, Tensor], lengths: Sequence[int]) -> list[frozenset[Entity]]:
-        logits = scores["scores"].detach().cpu().float()
+        logits = scores["scores"].detach()
         n_types, chosen = len(self.labels), self.config.inference
-        row, kind, i, j, label = self.cells(logits)
-        found = votes(row * n_types + kind, i, j, label, np.asarray(lengths)[row], self.offsets)
+        row, m, i, j, label = self.cells(logits)
+        found = votes(row * n_types + m, i, j, label, np.asarray(lengths)[row], self.offsets)
         answered = found.centre
         if chosen.decode != "centre" and self.config.max_offset:
             needed = 1 if chosen.decode == "all" else chosen.votes or self.config.max_offset
@@ -262,31 +287,24 @@ class BOPN(Head):
         if self.reach:
             answered = answered & (found.end - found.start < self.reach)
         group, start, end = (part[answered] for part in (found.group, found.start, found.end))
-        row, kind = group // n_types, group % n_types
-        score = self._centre(logits, row, kind, start, end)
+        score = self._centre(logits, group // n_types, group % n_types, start, end)
         sentences: list[list[Entity]] = [[] for _ in lengths]
-        for b, m, i, j, sure in zip(*(part.tolist() for part in (row, kind, start, end, score)), strict=True):
-            sentences[b].append(Entity(i, j + 1, self.labels[m], sure))
+        for g, first, last, sure in zip(*(part.tolist() for part in (group, start, end, score)), strict=True):
+            sentences[g // n_types].append(Entity(first, last + 1, self.labels[g % n_types], sure))
         return [frozenset(entities) for entities in sentences]
 
     def cells(self, logits: Tensor) -> tuple[np.ndarray, ...]:
         """(row, type, i, j, offset label) of the cells i <= j whose most probable label is not "out of range"."""
-        row, i, column, kind = (logits[:, :, :, 1:].amax(3) > logits[:, :, :, 0]).nonzero().T.numpy()
-        j = column + i + lowest_of(logits, self.config.grid) if self.reach else column
-        row, i, column, kind, j = (part[i <= j] for part in (row, i, column, kind, j))
-        label = logits.numpy()[row, i, column, :, kind].argmax(1)  # Eq. (6): softmax keeps the order
-        return row, kind, i, j, label
+        row, i, column, m = (logits[:, :, :, 1:].amax(3) > logits[:, :, :, 0]).nonzero(as_tuple=True)
+        j = last_of(i, column, lowest_of(self.upper, self.band))
+        label = logits[row, i, column, :, m].argmax(1)  # Eq. (6): softmax keeps the order
+        return tuple(part[i <= j].cpu().numpy() for part in (row, m, i, j, label))
 
-    def _centre(self, logits: Tensor, row: np.ndarray, kind: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+    def _centre(self, logits: Tensor, row: np.ndarray, m: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
         """[G] the probability that the cell of an entity is a centre."""
-        column = j - i - lowest_of(logits, self.config.grid) if self.reach else j
-        labels = torch.from_numpy(logits.numpy()[row, i, column, :, kind]).softmax(1)  # Eq. (6)
-        return labels[:, self.offsets.centre].numpy()
-
-
-def lowest_of(logits: Tensor, grid: str) -> int:
-    """j - i in the first column of a band."""
-    return 0 if grid == "upper" else -(logits.shape[2] // 2)
+        b, kind, i, j = (torch.from_numpy(part).to(logits.device) for part in (row, m, start, end))
+        labels = logits[b, i, column_of(i, j, lowest_of(self.upper, self.band)), :, kind]
+        return labels.float().softmax(1)[:, self.offsets.centre].cpu().numpy()  # Eq. (6)
 
 
 def feedforward(n_in: int, n_out: int) -> nn.Linear:
@@ -297,7 +315,10 @@ def feedforward(n_in: int, n_out: int) -> nn.Linear:
     return linear
 
 
-def per_type(linear: nn.Linear, cells: Tensor, n_types: int) -> Tensor:
-    """A linear layer over the labels of each type by itself: [..., L*M] -> [..., L'*M], as one matrix product."""
-    matrix = torch.kron(linear.weight, torch.eye(n_types, dtype=linear.weight.dtype, device=linear.weight.device))
-    return F.linear(cells, matrix, linear.bias.repeat_interleave(n_types))
+def per_type(weight: Tensor, bias: Tensor | None, cells: Tensor, n_types: int) -> Tensor:
+    """A linear layer over the labels of each type by itself: [..., L*M] -> [..., L'*M]."""
+    biases = None if bias is None else bias.repeat_interleave(n_types)
+    if n_types <= FEW_TYPES:
+        return F.linear(cells, torch.kron(weight, torch.eye(n_types, dtype=weight.dtype, device=weight.device)), biases)
+    found = (weight @ cells.unflatten(-1, (-1, n_types))).flatten(-2)
+    return found if biases is None else found + biases

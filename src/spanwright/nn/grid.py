@@ -1,9 +1,9 @@
 """The grid of spans (first word i, last word j): which cells there are, packed for algebra, laid out for convolution.
 
 Scores of single cells are computed over a packed list, in which no cell is computed in vain; a convolution wants rows
-and columns. Three shapes: ``full`` has all N x N cells; ``upper`` those with i <= j, as N x N with zeros below; a
-*band* of width W has, for each i, the W cells j = i, ..., i + W - 1 as N x W. All is plain arithmetic on N, so that
-`torch.export` does not fix the length.
+and columns. A square has all N x N cells. A triangle has those with i <= j, laid out as N x N with zeros below. A band
+of width W has, for each i, the columns j = i, ..., i + W - 1 as N x W; mirrored, also those before i, as N x (2W - 1).
+All is plain arithmetic on N, so that `torch.export` does not fix the length.
 """
 
 from __future__ import annotations
@@ -28,10 +28,17 @@ class Grid:
     def lay_out(self, packed: Tensor) -> Tensor:
         """[B, C, X] -> [B, R, K, X], 0 where there is no cell."""
         laid = packed if self.place is None else packed.index_select(1, self.place)
-        return laid.view(*self.inside.shape, -1) * self.inside.unsqueeze(3)
+        return laid.view(*self.inside.shape, packed.shape[2]) * self.inside.unsqueeze(3)
 
-    def columns(self, first: Tensor, last: Tensor) -> Tensor:
-        return last if self.lowest is None else last - first - self.lowest
+
+def column_of(first: Tensor, last: Tensor, lowest: int | None) -> Tensor:
+    """The column of cells; `lowest` as in `Grid`."""
+    return last if lowest is None else last - first - lowest
+
+
+def last_of(first: Tensor, column: Tensor, lowest: int | None) -> Tensor:
+    """The last word of the cells in a column."""
+    return column if lowest is None else column + first + lowest
 
 
 def grid_of(mask: Tensor, upper: bool, max_width: int = 0) -> Grid:
@@ -39,6 +46,13 @@ def grid_of(mask: Tensor, upper: bool, max_width: int = 0) -> Grid:
     if max_width:
         return band(mask, upper, max_width)
     return triangle(mask) if upper else square(mask)
+
+
+def lowest_of(upper: bool, max_width: int) -> int | None:
+    """j - i in the first column of a band, None without one."""
+    if not max_width:
+        return None
+    return 0 if upper else 1 - max_width
 
 
 def square(mask: Tensor) -> Grid:
@@ -65,7 +79,8 @@ def triangle(mask: Tensor) -> Grid:
 
 def band(mask: Tensor, upper: bool, max_width: int) -> Grid:
     n = mask.shape[1]
-    lowest = 0 if upper else 1 - max_width
+    lowest = lowest_of(upper, max_width)
+    assert lowest is not None
     columns = max_width - lowest
     if upper and not torch.compiler.is_compiling():  # a graph for all lengths has all columns
         columns = min(columns, n)
@@ -94,6 +109,6 @@ def convolve(volume: Tensor, weight: Tensor, bias: Tensor, dilation: int, grid: 
     channels_first = volume.permute(0, 3, 1, 2)  # in memory the channels stay last, which is what makes it fast
     padding = (dilation, beside)
     biases = bias.repeat_interleave(n_types)
-    with torch.autocast(volume.device.type, enabled=False):  # torch 2.13 on the CPU: see test_grid, "bf16"
+    with torch.autocast("cpu", enabled=False):  # in bf16 its gradients are wrong, see docs/decisions/0009
         found = F.conv2d(channels_first.float(), matrices, biases, 1, padding, dilation, groups=len(weight))
     return found.permute(0, 2, 3, 1)
