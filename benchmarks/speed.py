@@ -1,7 +1,7 @@
 """What a head costs beside its encoder: encoder + head + decoding to entities, over the bare transformer.
 
     python benchmarks/speed.py --words 64 --json build/speed.json
-    python benchmarks/speed.py --words 128 --only bopn --training
+    python benchmarks/speed.py --words 32 64 128 --only bopn --training
 
 Real sentences of about as many words as asked for (neighbours joined where there are too few), the same batches for
 all, five labels, one thread, tokenisation left out. Every round times the transformer and each head in turn, so that
@@ -52,6 +52,7 @@ class Setup:
     kind: type[Head]
     config: dict[str, Any] = field(default_factory=dict)
     encoder: dict[str, Any] = field(default_factory=dict)
+    same_as: str = ""  # the row whose weights it takes, instead of learning its own
 
 
 LSTM = {"lstm": 256, "lstm_dropout": 0.5}
@@ -60,9 +61,9 @@ HEADS: dict[str, Setup] = {
     "seqner-crf": Setup(head_class("seqner"), {"tagging": "crf"}),
     "spanner": Setup(head_class("spanner"), {"max_width": 10}),
     "bopn": Setup(BOPN, encoder=LSTM),
-    "bopn-band": Setup(BOPN, {"max_width": 32}, LSTM),
+    "bopn-band": Setup(BOPN, {"max_width": 32}, LSTM, "bopn"),
     "bopn-full": Setup(BOPN, {"grid": "full"}, LSTM),
-    "bopn-naive": Setup(NaiveBOPN, {"grid": "full"}, LSTM),
+    "bopn-naive": Setup(NaiveBOPN, {"grid": "full"}, LSTM, "bopn-full"),
 }
 
 
@@ -157,13 +158,28 @@ def rotated(rows: list[str], turn: int) -> list[str]:
     return rows[turn % len(rows) :] + rows[: turn % len(rows)]
 
 
-def measure(words: int, batch_size: int, rounds: int, encoder: str, rows: list[str], training: bool) -> list[dict]:
+def measure(
+    words: list[int], batch_size: int, rounds: int, encoder: str, rows: list[str], training: bool
+) -> list[dict[str, Any]]:
     corpus = read_corpus()
     shared = build_encoder(EncoderConfig(name=encoder))
     labels = Labels.of(corpus)
-    taggers = {row: taught(fresh(shared, HEADS[row], labels), corpus) for row in rows}
-    if {"bopn-naive", "bopn-full"} <= taggers.keys():
-        taggers["bopn-naive"].network.load_state_dict(taggers["bopn-full"].network.state_dict())
+    taggers: dict[str, Tagger] = {}
+    for row in rows:
+        taggers[row] = fresh(shared, HEADS[row], labels)
+        if (other := HEADS[row].same_as) in taggers:
+            taggers[row].network.load_state_dict(taggers[other].network.state_dict())
+        else:
+            taught(taggers[row], corpus)
+    return [row for n_words in words for row in timed(taggers, shared, corpus, n_words, batch_size, rounds, training)]
+
+
+def timed(
+    taggers: dict[str, Tagger], shared: Encoder, corpus: list[Sentence], words: int, batch_size: int, rounds: int,
+    training: bool,
+) -> list[dict[str, Any]]:  # fmt: skip
+    rows = list(taggers)
+    labels = taggers[rows[0]].labels
     sentences = about(corpus, words, 4 * batch_size)
     groups = [sentences[i : i + batch_size] for i in range(0, len(sentences), batch_size)]
     # Type tokens make rows of pieces longer, but the pieces of a batch are the same for all.
@@ -173,6 +189,8 @@ def measure(words: int, batch_size: int, rounds: int, encoder: str, rows: list[s
     work: dict[str, Callable[[Batch], Any]] = {row: partial(one, tagger) for row, tagger in taggers.items()}
     work["bare"] = partial(alone, shared.transformer)
     batches["bare"] = batches[rows[0]]
+    for tagger in taggers.values():
+        tagger.network.eval()
     n_entities = {row: sum(entities(tagger, batch) for batch in batches[row]) for row, tagger in taggers.items()}
     for tagger in taggers.values():
         tagger.network.train(training)
@@ -194,7 +212,7 @@ def measure(words: int, batch_size: int, rounds: int, encoder: str, rows: list[s
             "overhead": middle, "overhead_quartiles": [low, high],
             "seconds": statistics.median(times[row]), "bare_seconds": statistics.median(times["bare"]),
             "mean_words": mean_words, "runs": len(ratios), "entities": n_entities[row], "gold_entities": n_gold,
-            "labels": len(labels), "encoder": encoder,
+            "labels": len(labels), "encoder": shared.config.name,
             "torch": torch.__version__, "threads": torch.get_num_threads(),
         })  # fmt: skip
     return found
@@ -202,7 +220,7 @@ def measure(words: int, batch_size: int, rounds: int, encoder: str, rows: list[s
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--words", type=int, default=64, help="length of the sentences")
+    parser.add_argument("--words", type=int, nargs="+", default=[64], help="lengths of the sentences")
     parser.add_argument("--batch", type=int, default=8, help="sentences in a batch")
     parser.add_argument("--rounds", type=int, default=15, help="rounds over four batches")
     parser.add_argument("--encoder", default="minilm")
@@ -216,12 +234,13 @@ def main() -> None:
     if not chosen:
         parser.error(f"--only {asked.only}: expected the beginning of one of {', '.join(HEADS)}")
     rows = measure(asked.words, asked.batch, asked.rounds, asked.encoder, chosen, asked.training)
-    print(f"{'head':12} {'overhead':>9} {'quartiles':>15} {'seconds':>9} {'bare':>9}  entities")
+    print(f"{'head':12} words {'overhead':>9} {'quartiles':>15} {'seconds':>9} {'bare':>9}  entities")
     for row in rows:
         between = "-".join(f"{value:.3f}" for value in row["overhead_quartiles"])
         took = f"{row['seconds']:9.4f} {row['bare_seconds']:9.4f}"
-        print(f"{row['head']:12} {row['overhead']:9.3f} {between:>15} {took}  {row['entities']}")
-    what = f"{rows[0]['runs']} interleaved runs, sentences of {rows[0]['mean_words']:.1f} words on average, one thread"
+        print(f"{row['head']:12} {row['words']:5} {row['overhead']:9.3f} {between:>15} {took}  {row['entities']}")
+    means = ", ".join(f"{mean:.1f}" for mean in dict.fromkeys(row["mean_words"] for row in rows))
+    what = f"{rows[0]['runs']} interleaved runs of each, sentences of {means} words on average, one thread"
     print(what, file=sys.stderr)
     if asked.json:
         asked.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")

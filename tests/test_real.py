@@ -14,17 +14,20 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors import safe_open
 
 from spanwright import text
-from spanwright.config import recipe_of
+from spanwright.config import EncoderConfig, recipe_of
 from spanwright.data import read
+from spanwright.encoder import build_encoder
 from spanwright.evaluate import evaluate
 from spanwright.folder import load
+from spanwright.heads.bopn import BOPN
 from spanwright.tagger import Tagger
 from spanwright.text import TextRule
 from spanwright.train import train
-from spanwright.types import Document, Entity, Sentence
+from spanwright.types import Document, Entity, Labels, Sentence
 
 pytestmark = pytest.mark.slow
 
@@ -181,6 +184,24 @@ def command(root: Path, output: Path, *more: str) -> list[str]:
     settings += ["data.dev=", "data.test=", "run.device=cpu"]
     call = [sys.executable, "-m", "spanwright", "train", str(root / "examples" / "demo.toml")]
     return [*call, *settings, "--output", str(output), *more]
+
+
+def test_bopn_tags_a_sentence_of_512_words_in_two_gigabytes(root: Path, tmp_path: Path) -> None:
+    """Untrained, but sure that most spans are out of range, as a trained one is."""
+    encoder = build_encoder(EncoderConfig(name="minilm", lstm=256))
+    head = BOPN(BOPN.Config(), Labels(list("ABCDE")), encoder.width, encoder.input_width)
+    with torch.no_grad():
+        head.biaffine[0, -1, -1] += 30
+    Tagger(encoder, head).save(tmp_path / "model")
+    peaks = []
+    for options in ([], ["--set", "max_width=32"]):
+        script, model = str(root / "benchmarks" / "memory.py"), str(tmp_path / "model")
+        command = [sys.executable, script, model, "--words", "512", *options]
+        row = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        assert row["words"] == 512
+        peaks.append(row["peak_mb"])
+    whole, banded = peaks
+    assert banded < whole < 2048
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
