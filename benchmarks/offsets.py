@@ -20,14 +20,12 @@ from spanwright.config import load_recipe
 from spanwright.prepare import read_split
 from spanwright.tagger import Tagger
 
-FILE = Path(__file__).parents[1] / "docs" / "results" / "offsets.json"
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, help="folder that `spanwright train` wrote")
     parser.add_argument("--split", default="test")
-    parser.add_argument("--json", type=Path, default=FILE, help="file for the rows")
+    parser.add_argument("--json", type=Path, help="file for the rows")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     recipe = load_recipe(asked.model / "recipe.toml")
@@ -36,8 +34,17 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for label, score in offset_table(tagger, gold).items():
         answers = tagger.with_options(decode=label).predict(gold) if label in DECODINGS else None
-        rows.append({"label": label, **asdict(score), "ranking": answers and ranking(gold, answers)})
-    asked.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        rows.append(
+            {
+                "model": asked.model.name,
+                "split": asked.split,
+                "label": label,
+                **asdict(score),
+                "ranking": answers and ranking(gold, answers),
+            }
+        )
+    if asked.json:
+        asked.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     for row in rows:
         figures = "".join(f"{100 * row[name]:7.2f}" for name in ("precision", "recall", "f1"))
         print(f"{row['label']:>8} {figures} {row['gold']}", f"ranking {row['ranking']:.3f}" if row["ranking"] else "")

@@ -170,6 +170,7 @@ def measure(
         if (other := HEADS[row].same_as) in taggers:
             taggers[row].network.load_state_dict(taggers[other].network.state_dict())
         else:
+            print(f"{row} learns for {TRAINING_UPDATES} updates", file=sys.stderr)
             taught(taggers[row], corpus)
     return [row for n_words in words for row in timed(taggers, shared, corpus, n_words, batch_size, rounds, training)]
 

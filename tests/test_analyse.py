@@ -38,12 +38,12 @@ class Says(BOPN):
     table: dict[int, dict[tuple[int, int, int], str]]
 
     def forward(self, states: States) -> dict[str, Tensor]:
-        n, k = states.mask.shape[1], self.reach or states.mask.shape[1]
+        n, k = states.mask.shape[1], self.band or states.mask.shape[1]
         scores = torch.zeros(len(states.mask), n, k, len(self.offsets), len(self.labels))
         scores[:, :, :, 0] = 9.0
         for row, length in enumerate(states.mask.sum(1).tolist()):
             for (kind, i, j), name in self.table[length].items():
-                scores[row, i, j - i if self.reach else j, self.offsets.names.index(name), kind] = 20.0
+                scores[row, i, j - i if self.band else j, self.offsets.names.index(name), kind] = 20.0
         return {"scores": scores}
 
 
@@ -64,6 +64,9 @@ def test_the_table_of_a_model_that_is_right(settings: dict[str, Any]) -> None:
     assert list(table) == ["-1S", "1S", "-1E", "1E", "0", "all", "rules", "centre"]
     support = {"-1S": 1, "1S": 2, "-1E": 1, "1E": 1, "0": 3, "all": 3, "rules": 3, "centre": 3}
     assert table == {name: Score.of(count, count, count) for name, count in support.items()}
+    narrow = offset_table(saying(RIGHT, **settings).with_options(max_width=2), iter(GOLD))
+    assert {name: narrow[name] for name in ("1S", "0")} == {name: table[name] for name in ("1S", "0")}
+    assert narrow["centre"] == Score.of(2, 2, 3)
 
 
 def test_the_table_counts_cells_and_then_entities() -> None:
@@ -101,7 +104,7 @@ def test_ranking_counts_the_pairs() -> None:
     assert ranking(gold, [scored(0.5, 0.5, 0.5), []]) == 0.5
     assert ranking(gold, [scored(0.5, 0.5), []]) is None
     assert ranking(gold, [[], scored(0.5)]) is None
-    with pytest.raises(ValueError):
+    with pytest.raises(SpanwrightError, match="2 gold sentences and 1 predicted ones"):
         ranking(gold, [[]])
 
 

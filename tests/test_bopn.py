@@ -274,8 +274,8 @@ def test_a_band_teaches_what_it_can_answer() -> None:
     assert bopn.reach == 1
     assert bopn.representable(gold) == {Entity(3, 4, "Y")}
     assert np.array_equal(bopn.targets(gold)["offsets"], bopn.targets(alone)["offsets"])  # it still can be taught
-    bopn.set_inference(max_width=9)
-    assert bopn.reach == 2
+    with pytest.raises(SpanwrightError, match=r"max_width = 9: expected at most max_width = 2"):
+        bopn.set_inference(max_width=9)
 
 
 @pytest.mark.parametrize("form", ["default", "full", "three", "one", "no convolution", "S = 3, start"])
@@ -539,6 +539,8 @@ def test_the_score_is_the_probability_of_a_centre(form: str) -> None:
         ({"max_offset": -1}, "max_offset = -1: expected at least 0"),
         ({"offsets": "sides"}, "offsets"),
         ({"conv_layers": -1}, "conv_layers"),
+        ({"conv_layers": 4}, "one of 0, 1, 2, 3"),
+        ({"max_width": 3, "inference": {"max_width": 4}}, "expected at most max_width = 3"),
         ({"label_smoothing": 1.0}, "label_smoothing"),
         ({"inference": {"votes": 5}}, "expected at most 4, twice max_offset"),
         ({"inference": {"decode": "center"}}, 'Did you mean "centre"?'),

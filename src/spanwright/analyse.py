@@ -3,40 +3,43 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
+from torch import Tensor
 
-from spanwright.evaluate import Score, evaluate
+from spanwright.evaluate import Predicted, Score, entities_in, evaluate
 from spanwright.head import Head
 from spanwright.heads.bopn import BOPN, Decode
 from spanwright.heads.bundle import Bundle
 from spanwright.nn.offsets import CENTRE, OUT, OffsetLabels
 from spanwright.tagger import Tagger
-from spanwright.types import Entity, Sentence, SpanwrightError
+from spanwright.types import Sentence, SpanwrightError
 
 DECODINGS: tuple[Decode, ...] = ("all", "rules", "centre")
 
 
-def offset_table(tagger: Tagger, sentences: Sequence[Sentence]) -> dict[str, Score]:
+def offset_table(tagger: Tagger, gold: Iterable[Sentence]) -> dict[str, Score]:
     """BOPN's Table 5: P/R/F1 of every offset label, counted over the cells i <= j of all types, then of the entities
-    that the three ways of decoding answer with ("all", "rules", "centre")."""
-    head = answering(tagger)
+    that the three ways of decoding answer with ("all", "rules", "centre"). Cells as wide as were taught count, also
+    where the model answers with narrower entities alone."""
+    head, sentences = answering(tagger), list(gold)
     if not isinstance(head, BOPN):
         raise SpanwrightError(
             f"a table of offset labels needs a model whose head is BOPN; this one answers with {type(head).__name__}"
         )
-    gold, predicted, right = Counter[int](), Counter[int](), Counter[int]()
-    for members, scores, lengths in tagger.scored(sentences):
+    wanted, predicted, right = Counter[int](), Counter[int](), Counter[int]()
+    whole = tagger.with_options(max_width=0)
+    for members, scores, lengths in whole.scored(sentences):
         found = [set[tuple[int, ...]]() for _ in lengths]
-        for row, *cell in zip(*(part.tolist() for part in head.cells(scores["scores"].cpu().float())), strict=True):
+        for row, *cell in zip(*(part.tolist() for part in cells_of(whole, scores["scores"])), strict=True):
             found[row].add(tuple(cell))
         for i, cells in zip(members, found, strict=True):
-            wanted = set(map(tuple, head.targets(sentences[i])["offsets"].tolist()))
-            for counts, which in ((gold, wanted), (predicted, cells), (right, wanted & cells)):
+            taught = set(map(tuple, head.targets(sentences[i])["offsets"].tolist()))
+            for counts, which in ((wanted, taught), (predicted, cells), (right, taught & cells)):
                 counts.update(label for *_, label in which)
     table = {
-        shown_offset(head.offsets, label): Score.of(right[label], predicted[label], gold[label])
+        shown_offset(head.offsets, label): Score.of(right[label], predicted[label], wanted[label])
         for label in in_papers_order(head.offsets)
     }
     for decode in DECODINGS:
@@ -44,20 +47,29 @@ def offset_table(tagger: Tagger, sentences: Sequence[Sentence]) -> dict[str, Sco
     return table
 
 
-def ranking(gold: Sequence[Sentence], predicted: Sequence[Iterable[Entity]]) -> float | None:
+def ranking(gold: Iterable[Sentence], predicted: Iterable[Predicted]) -> float | None:
     """How often a right answer has a higher score than a wrong one, over all pairs of them; ties count half.
 
     0.5 is chance, 1 a score that tells right from wrong without fail. None: there are not both kinds.
     """
     scores: dict[bool, list[float]] = {True: [], False: []}
-    for sentence, found in zip(gold, predicted, strict=True):
-        for entity in found:
+    sentences, answers = list(gold), list(predicted)
+    if len(sentences) != len(answers):
+        raise SpanwrightError(f"{len(sentences)} gold sentences and {len(answers)} predicted ones; expected as many")
+    for sentence, found in zip(sentences, answers, strict=True):
+        for entity in entities_in(sentence, found):
             scores[entity in sentence.entities].append(entity.score)
     wrong = np.sort(scores[False])
     if not scores[True] or not len(wrong):
         return None
     below, with_ties = (np.searchsorted(wrong, scores[True], side) for side in ("left", "right"))
     return float((below + with_ties).mean() / 2 / len(wrong))
+
+
+def cells_of(tagger: Tagger, scores: Tensor) -> tuple[np.ndarray, ...]:
+    head = answering(tagger)
+    assert isinstance(head, BOPN)
+    return head.cells(scores)
 
 
 def answering(tagger: Tagger) -> Head:

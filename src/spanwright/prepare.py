@@ -221,8 +221,9 @@ def say_what_is_lost(tagger: Tagger, train: list[Sentence], short: list[Sentence
         if lost:
             say(
                 f"{lost.total()} of {n_gold} training entities ({100 * lost.total() / n_gold:.1f} %) are beyond "
-                f"{f'the head {name}' if name else 'this head'} and are not taught (too wide, overlapping, "
-                "or a second label on a span); such gold still counts in recall. By width in words: "
+                f"{f'the head {name}' if name else 'this head'} and are not taught, or cannot be answered (too wide; "
+                "for some heads overlapping, or a second label on a span); such gold still counts in recall. By width "
+                "in words: "
                 f"{listed_widths(lost)}"
             )
         overlap = head.inference.overlap

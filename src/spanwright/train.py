@@ -331,7 +331,7 @@ def judge(run: Run) -> None:
             f"after epoch {progress.epoch} no dev entity is right ({report.micro.predicted} predicted, "
             f"{report.micro.gold} gold). "
             "Look at: more epochs; a higher train.lr_encoder; whether dev has the labels and tokens of train (its "
-            "first sentences); head.inference.threshold"
+            "first sentences)" + ("; head.inference.threshold" if run.tagger.head.inference.threshold else "")
         )
 
 

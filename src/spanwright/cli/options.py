@@ -50,8 +50,17 @@ def data_of(model: str) -> DataConfig:
 
 
 def checked(tagger: Tagger, given: dict[str, Any]) -> dict[str, Any]:
-    """The settings in the types that the head declares."""
+    """The settings in the types that the head declares; of a bundle, also those of the head that answers."""
     now = tagger.head.config.inference
+    own = {name: value for name, value in given.items() if name in [field.name for field in fields(now)]}
+    if len(own) == len(given) or type(now) is type(tagger.head.inference):
+        return typed(now, given)
+    own = typed(now, own)
+    answering = tagger.with_options(**own).head.inference  # `output` decides whose they are
+    return own | typed(answering, {name: value for name, value in given.items() if name not in own})
+
+
+def typed(now: Any, given: dict[str, Any]) -> dict[str, Any]:
     try:
         wanted = from_dict(type(now), {**to_dict(now), **given}, "")
     except SpanwrightError as error:

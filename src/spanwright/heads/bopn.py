@@ -99,20 +99,25 @@ class BOPN(Head):
         scorer: Literal["conditional", "concatenated"] = "conditional"  # as published, or Eq. (3) alone
         biaffine_size: int = 150
         biaffine_dropout: float = 0.33
-        conv_layers: int = 2  # with dilations 1, 2, ...; 0: none
+        conv_layers: Literal[0, 1, 2, 3] = 2  # with dilations 1, 2, 3
         conv_dropout: float = 0.2  # of whole offset labels
         label_smoothing: float = 0.01
         inference: BOPNInference = field(default_factory=BOPNInference)
 
         def __post_init__(self) -> None:
             check_choices(self)
-            check_range(self, "max_offset", "max_width", "distance_size", "region_size", "conv_layers", least=0)
+            check_range(self, "max_offset", "max_width", "distance_size", "region_size", least=0)
             check_range(self, "biaffine_size", least=1)
             check_range(self, "biaffine_dropout", "conv_dropout", "label_smoothing", least=0.0, below=1.0)
             if self.inference.votes > 2 * self.max_offset:
                 raise BadSetting(
                     f"inference.votes = {self.inference.votes}: expected at most {2 * self.max_offset}, twice "
                     "max_offset, for no more cells can point at an entity by one boundary."
+                )
+            if 0 < self.max_width < self.inference.max_width:
+                raise BadSetting(
+                    f"inference.max_width = {self.inference.max_width}: expected at most max_width = "
+                    f"{self.max_width}, for wider spans are not taught."
                 )
 
     def __init__(self, config: Any, labels: Labels, width: int, input_width: int) -> None:
