@@ -248,6 +248,15 @@ def test_the_output_of_a_bundle_is_chosen_when_it_is_used(call: Call, model: Pat
     assert found["seqner"] != found["spanner"]
 
 
+def test_settings_of_the_head_that_answers_are_a_bundles_too(call: Call, model: Path, data: Path) -> None:
+    test, best = str(data / "gum.jsonl"), ["--set", "types=best", "--set", "threshold=0.0"]
+    assert call("evaluate", str(model), test, *best, "--set", "output=spanner").code == 0
+    other = call("evaluate", str(model), test, *best, "--set", "output=seqner")
+    assert other.code == 2 and "--set types is not a setting" in other.err
+    wrong = call("evaluate", str(model), test, "--set", "output=spanner", "--set", "types=worst")
+    assert wrong.code == 2 and "--set types" in wrong.err and '"best"' in wrong.err
+
+
 @pytest.mark.parametrize(
     ("settings", "told"),
     [

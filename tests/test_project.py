@@ -97,9 +97,9 @@ def test_the_tables_of_the_results_are_those_of_the_rows() -> None:
     rows = results.rows_of("ground")
     names = ("corpus", "head", "encoder", "seed", "epochs", "train_sentences", "precision", "recall", "f1", "minutes")
     assert all(row[name] is not None for row in rows for name in (*names, "command"))
-    assert {row["predictions"] for row in rows} == {
-        f"predictions/{path.name}" for path in (results.RESULTS / "predictions").iterdir()
-    }
+    for place, kept in (("", rows), ("ablations", results.rows_of("ablations/ground"))):
+        files = (results.RESULTS / place / "predictions").iterdir()
+        assert {row["predictions"] for row in kept} == {f"predictions/{path.name}" for path in files}
 
 
 @pytest.mark.parametrize("module", TORCH_FREE)
