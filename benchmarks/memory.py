@@ -20,7 +20,7 @@ import torch
 
 from spanwright.cli.options import opened
 from spanwright.data import read
-from spanwright.types import Sentence
+from spanwright.types import Sentence, SpanwrightError
 
 CORPUS = Path(__file__).parents[1] / "examples" / "gum_open" / "train.jsonl"
 
@@ -39,8 +39,13 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path, help="file to which the row is added")
     asked = parser.parse_args()
+    if asked.words < 1:
+        parser.error(f"--words {asked.words}: expected at least 1")
     torch.set_num_threads(1)
-    tagger = opened(str(asked.model), asked.set, "cpu", "fp32", 1)
+    try:
+        tagger = opened(str(asked.model), asked.set, "cpu", "fp32", 1)
+    except SpanwrightError as error:
+        sys.exit(f"error: {error}")
     tagger.max_words = asked.words  # no part of it by itself
     loaded = peak_mb()
     words = tuple(islice(chain.from_iterable(sentence.words for sentence in read(CORPUS)), asked.words))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from spanwright.analyse import DECODINGS, offset_table, ranking
 from spanwright.config import load_recipe
 from spanwright.prepare import read_split
 from spanwright.tagger import Tagger
+from spanwright.types import SpanwrightError
 
 
 def main() -> None:
@@ -28,11 +30,15 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="file for the rows")
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    recipe = load_recipe(asked.model / "recipe.toml")
-    gold = read_split(recipe.data, recipe.data.train, asked.split, recipe.encoder.context, print)
-    tagger = Tagger.load(asked.model)
     rows: list[dict[str, Any]] = []
-    for label, score in offset_table(tagger, gold).items():
+    try:
+        tagger = Tagger.load(asked.model)
+        recipe = load_recipe(asked.model / "recipe.toml")
+        gold = read_split(recipe.data, recipe.data.train, asked.split, recipe.encoder.context, print)
+        found = offset_table(tagger, gold)
+    except SpanwrightError as error:
+        sys.exit(f"error: {error}")
+    for label, score in found.items():
         answers = tagger.with_options(decode=label).predict(gold) if label in DECODINGS else None
         rows.append(
             {
