@@ -42,7 +42,7 @@ from spanwright.types import Labels, Sentence
 CORPUS = Path(__file__).parents[1] / "examples" / "gum_open" / "train.jsonl"
 N_LABELS = 5  # the most frequent ones of the corpus
 NEAR = 0.1  # a sentence is as long as asked for if it is not off by more
-TRAINING_UPDATES = 240  # takes BOPN some four minutes
+UPDATES = 240  # they take BOPN some four minutes
 
 
 @dataclass(frozen=True)
@@ -105,12 +105,12 @@ def fresh(transformer: Encoder, setup: Setup, labels: Labels) -> Tagger:
     return Tagger(encoder, setup.kind(head, labels, encoder.width, encoder.input_width))
 
 
-def taught(tagger: Tagger, sentences: list[Sentence]) -> Tagger:
+def taught(tagger: Tagger, sentences: list[Sentence], updates: int) -> Tagger:
     """A head that has seen a few batches, over a transformer that stays as it is."""
     tagger.encoder.transformer.requires_grad_(False)
     learning = [parameter for parameter in tagger.network.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(learning, lr=3e-3)
-    for update in range(TRAINING_UPDATES):
+    for update in range(updates):
         batch = tagger.collate(sentences[16 * update % len(sentences) :][:16])
         loss = mean_loss(tagger, batch)
         optimizer.zero_grad()
@@ -159,7 +159,7 @@ def rotated(rows: list[str], turn: int) -> list[str]:
 
 
 def measure(
-    words: list[int], batch_size: int, rounds: int, encoder: str, rows: list[str], training: bool
+    words: list[int], batch_size: int, rounds: int, encoder: str, rows: list[str], training: bool, updates: int
 ) -> list[dict[str, Any]]:
     corpus = read_corpus()
     shared = build_encoder(EncoderConfig(name=encoder))
@@ -170,8 +170,8 @@ def measure(
         if (other := HEADS[row].same_as) in taggers:
             taggers[row].network.load_state_dict(taggers[other].network.state_dict())
         elif not training:  # what a step takes does not depend on what was learnt
-            print(f"{row} learns for {TRAINING_UPDATES} updates", file=sys.stderr)
-            taught(taggers[row], corpus)
+            print(f"{row} learns for {updates} updates", file=sys.stderr)
+            taught(taggers[row], corpus, updates)
     return [row for n_words in words for row in timed(taggers, shared, corpus, n_words, batch_size, rounds, training)]
 
 
@@ -228,6 +228,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15, help="rounds over four batches")
     parser.add_argument("--encoder", default="minilm")
     parser.add_argument("--only", default="", help="only the heads whose names begin so")
+    parser.add_argument("--updates", type=int, default=UPDATES, help="of the moment's training before the rounds")
     parser.add_argument("--training", action="store_true", help="time training steps instead of predictions")
     parser.add_argument("--json", type=Path, help="file for the rows")
     asked = parser.parse_args()
@@ -236,7 +237,7 @@ def main() -> None:
     chosen = [row for row in HEADS if row.startswith(asked.only)]
     if not chosen:
         parser.error(f"--only {asked.only}: expected the beginning of one of {', '.join(HEADS)}")
-    rows = measure(asked.words, asked.batch, asked.rounds, asked.encoder, chosen, asked.training)
+    rows = measure(asked.words, asked.batch, asked.rounds, asked.encoder, chosen, asked.training, asked.updates)
     print(f"{'head':12} words {'overhead':>9} {'quartiles':>15} {'seconds':>9} {'bare':>9}  entities")
     for row in rows:
         between = "-".join(f"{value:.3f}" for value in row["overhead_quartiles"])
