@@ -232,11 +232,10 @@ class BOPN(Head):
     def _scores(self, types: Tensor, words: Tensor, grid: Grid) -> Tensor:
         """C [B, C, L*M], contracted so that nothing of M x N x N x D is ever built."""
         places, bucket = self._places(grid)
-        gain, shift = self.condition.gain(words), self.condition.shift(words)
+        gain, shift = self.condition.gain(words), self.condition.shift(words)  # gamma_j, lambda_j
         normal = F.layer_norm(words, words.shape[-1:], eps=EPSILON).to(gain.dtype)  # bf16 under autocast
         i, j = grid.first, grid.last
-        gamma_j, lambda_j, normal_i = gain.index_select(1, j), shift.index_select(1, j), normal.index_select(1, i)
-        v = torch.addcmul(lambda_j, gamma_j, normal_i)  # Eq. (1)  [B, C, D]
+        v = shift.index_select(1, j).addcmul(gain.index_select(1, j), normal.index_select(1, i))  # Eq. (1)  [B, C, D]
         width = words.shape[2]
         h_types = F.relu(self.left(self.biaffine_dropout(types)))  # Eq. (2)  [B, M, A]
         of_v, of_place = self.right.weight[:, :width], F.linear(places, self.right.weight[:, width:], self.right.bias)
