@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
-import resource
 import sys
 import time
 from itertools import chain, islice
@@ -21,17 +19,10 @@ import torch
 
 from spanwright.cli.options import opened
 from spanwright.data import read
+from spanwright.journal import peak_memory
 from spanwright.types import Sentence, SpanwrightError
 
 CORPUS = Path(__file__).parents[1] / "examples" / "gum_open" / "train.jsonl"
-
-
-def peak_mb() -> float:
-    """Of this process alone: what `getrusage` says on Linux begins with the peak of the process that started it."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        return int(re.findall(r"VmHWM:\s+(\d+) kB", status.read_text())[0]) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)  # macOS counts bytes
 
 
 def main() -> None:
@@ -51,13 +42,13 @@ def main() -> None:
     except SpanwrightError as error:
         sys.exit(f"error: {error}")
     tagger.max_words = asked.words  # no part of it by itself
-    loaded = peak_mb()
+    loaded = peak_memory(tagger.device)
     words = tuple(islice(chain.from_iterable(sentence.words for sentence in read(CORPUS)), asked.words))
     begin = time.perf_counter()
     tagger.predict([Sentence(words)], batch_size=1)
     row = {
         "model": asked.model.name, "options": " ".join(asked.set), "words": len(words),
-        "seconds": round(time.perf_counter() - begin, 2), "loaded_mb": round(loaded), "peak_mb": round(peak_mb()),
+        "seconds": round(time.perf_counter() - begin, 2), "loaded_mb": loaded, "peak_mb": peak_memory(tagger.device),
     }  # fmt: skip
     print(json.dumps(row))
     if asked.json:

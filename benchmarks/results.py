@@ -30,10 +30,15 @@ PAIRS = (
     ("seqner", "spanner"), ("seqner", "bl-seqner"), ("spanner", "bl-spanner"), ("spanner", "bopn"),
     ("bopn", "bopn-with-seqner"), ("bopn", "bopn-with-spanner"),
 )  # fmt: skip
-ABLATIONS = {
-    "base": "S = 2, full grid", "s0": "S = 0", "noconv": "no convolution", "noregion": "no region embedding",
-    "notype": "no type input", "upper": "upper triangle only",
-}  # fmt: skip
+BASE = "head.grid=full"
+ABLATIONS = {  # by the settings of the head that the predictions are named for
+    BASE: "S = 2, full grid",
+    "head.max_offset=0-head.grid=full": "S = 0",
+    "head.grid=full-head.conv_layers=0": "no convolution",
+    "head.grid=full-head.region_size=0": "no region embedding",
+    "head.type_input=embedding-head.grid=full": "no type input",
+    "": "upper triangle only",
+}
 
 Row = dict[str, Any]
 
@@ -88,13 +93,13 @@ def ablation_differences(rows: list[Row]) -> list[Row]:
     the test set, by bootstrap over its documents, the same resamples for all. Their standard errors are added in
     squares.
     """
-    counts = {(row["ablation"], row["seed"]): counts_of(row) for row in rows}
+    counts = {(ablation_of(row), row["seed"]): counts_of(row) for row in rows}
     seeds = sorted({row["seed"] for row in rows})
-    weights = draws(len(counts["base", seeds[0]]), seed=0)
-    variants = [name for name in ABLATIONS if name != "base"]
+    weights = draws(len(counts[BASE, seeds[0]]), seed=0)
+    variants = [name for name in ABLATIONS if name != BASE]
 
     def by_seed(name: str, of: Callable[[np.ndarray], Any]) -> np.ndarray:
-        return np.array([100 * (of(counts[name, seed]) - of(counts["base", seed])) for seed in seeds])
+        return np.array([100 * (of(counts[name, seed]) - of(counts[BASE, seed])) for seed in seeds])
 
     plain = {name: by_seed(name, lambda units: f1(units.sum(0))) for name in variants}
     spread = math.sqrt(statistics.mean(values.var(ddof=1) for values in plain.values()) / len(seeds))
@@ -109,6 +114,10 @@ def ablation_differences(rows: list[Row]) -> list[Row]:
             "error": round(error, 2), "direction": abs(mean) > 2 * error,
         })  # fmt: skip
     return found
+
+
+def ablation_of(row: Row) -> str:
+    return "-".join(re.findall(r"head\.\w+=\w+", row["predictions"]))
 
 
 def counts_of(row: Row) -> np.ndarray:
@@ -236,7 +245,7 @@ def ablations(rows: list[Row]) -> str:
     trained, sure = ([row for row in rows if key in row] for key in ("f1", "mean"))
     lines = []
     for name, what in ABLATIONS.items():
-        scores = " ".join(f"{row['f1']:.2f}" for row in trained if row["ablation"] == name)
+        scores = " ".join(f"{row['f1']:.2f}" for row in trained if ablation_of(row) == name)
         own = next((row for row in sure if row["ablation"] == name), None)
         told = ["", "", "", ""]
         if own:

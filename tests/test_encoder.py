@@ -148,6 +148,10 @@ def test_the_mean_of_four_layers_leaves_the_embeddings_out() -> None:
     last = read(shallow, sentence).words
     shallow.config = EncoderConfig(name="tiny", layers="mean4")
     close(read(shallow, sentence).words, last)
+    deep = deep_encoder()  # of several layers: there the mean is another thing
+    deepest = read(deep, sentence).words
+    deep.config = EncoderConfig(name="tiny", layers="mean4")
+    assert not torch.allclose(read(deep, sentence).words, deepest)
 
 
 @pytest.mark.parametrize("n_prefix", [0, 3])

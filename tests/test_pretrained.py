@@ -143,7 +143,7 @@ def test_code_that_nobody_asks_for_is_left_alone(folder: Path, tmp_path: Path) -
 @pytest.mark.parametrize("build", [build, rebuild])
 def test_an_adapter_is_refused(folder: Path, build: Build) -> None:
     (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "someone/else"}')
-    refused(folder, "is an adapter, which loads another model", build)
+    assert str(folder) in refused(folder, "is an adapter, which loads another model", build)
 
 
 # ------------------------------------------------------------------------------------------------- damaged folders
@@ -174,59 +174,59 @@ def test_a_config_of_no_encoder_is_refused(folder: Path, build: Build, content: 
 
 def test_a_family_that_nobody_knows_is_named(folder: Path) -> None:
     change(folder / "config.json", model_type="no-such-family")
-    refused(folder, "no-such-family")
+    assert str(folder) in refused(folder, "no-such-family")
 
 
 def test_missing_files_are_named(folder: Path) -> None:
     without_weights(folder)
-    refused(folder, "no safetensors weights")
+    assert str(folder) in refused(folder, "no safetensors weights")
     (folder / "config.json").unlink()
-    refused(folder, r"config\.json is missing; the model's folder is damaged", rebuild)
+    assert str(folder) in refused(folder, r"config\.json is missing; the model's folder is damaged", rebuild)
 
 
 def test_weights_that_do_not_belong_to_the_config_are_refused(folder: Path) -> None:
     weights = load_file(folder / "model.safetensors")
     some = {name: tensor for name, tensor in weights.items() if "layer.1" not in name}
     save_file(some, folder / "model.safetensors", {"format": "pt"})
-    refused(folder, r"lacks weights for encoder\.layer\.1.*\(16 in all\).*do not belong together")
+    assert str(folder) in refused(folder, r"lacks weights for encoder\.layer\.1.*\(16 in all\).*do not belong together")
     save_file({"strange": torch.zeros(3)}, folder / "model.safetensors", {"format": "pt"})
-    refused(folder, "lacks weights for embeddings")
+    assert str(folder) in refused(folder, "lacks weights for embeddings")
 
 
 def test_weights_of_another_size_are_refused(folder: Path) -> None:
     change(folder / "config.json", intermediate_size=50)
-    refused(folder, "cannot be loaded")
+    assert str(folder) in refused(folder, "cannot be loaded")
 
 
 @pytest.mark.parametrize("size", [0, 5, 100, -1])
 def test_truncated_weights_are_refused(folder: Path, size: int) -> None:
     content = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(content[:size])
-    refused(folder, "cannot be loaded")
+    assert str(folder) in refused(folder, "cannot be loaded")
 
 
 @pytest.mark.parametrize("build", [build, rebuild])
 def test_a_folder_without_a_tokenizer_is_refused(folder: Path, build: Build) -> None:
     (folder / "tokenizer.json").unlink()
     (folder / "tokenizer_config.json").unlink()
-    refused(folder, r"has no tokenizer: expected tokenizer\.json", build)
+    assert str(folder) in refused(folder, r"has no tokenizer: expected tokenizer\.json", build)
 
 
 def test_a_tokenizer_of_another_encoder_is_refused(folder: Path, tmp_path: Path) -> None:
     other = make_folder("roberta", tmp_path / "other")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(other / name, folder)
-    refused(folder, r"tokenizer has 266 pieces, the weights have 64: they do not belong together")
+    assert str(folder) in refused(folder, r"tokenizer has 266 pieces, the weights have 64: they do not belong together")
 
 
 def test_an_encoder_with_a_decoder_is_refused(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps({"model_type": "t5", "is_encoder_decoder": True}))
-    refused(folder, r"\(t5\) is an encoder with a decoder. Expected an encoder alone")
+    assert str(folder) in refused(folder, r"\(t5\) is an encoder with a decoder. Expected an encoder alone")
 
 
 def test_a_quantised_encoder_is_refused(folder: Path) -> None:
     change(folder / "config.json", quantization_config={"quant_method": "gptq", "bits": 4})
-    refused(folder, "is quantised. Expected an encoder alone, with plain weights")
+    assert str(folder) in refused(folder, "is quantised. Expected an encoder alone, with plain weights")
 
 
 # ------------------------------------------------------------------------------------------------------ finding it
@@ -281,7 +281,9 @@ def test_from_the_hub_come_weights_and_text_alone(folder: Path, monkeypatch: pyt
     patterns = {key: asked[key] for key in ("allow_patterns", "ignore_patterns")}
     assert list(filter_repo_objects(wanted + others, **patterns)) == wanted
     change(folder / "config.json", auto_map={"AutoModel": "evil.Model"})
-    refused(folder, "asks to run code", lambda _: build_encoder(EncoderConfig(name="someone/encoder")))
+    assert str(folder) in refused(
+        folder, "asks to run code", lambda _: build_encoder(EncoderConfig(name="someone/encoder"))
+    )
 
 
 # ------------------------------------------------------------------------------------------------------- reading it

@@ -135,11 +135,12 @@ def test_an_entity_is_found_across_every_seam_of_one_long_sentence(tagger: Tagge
 def rss_mb(folder: Path, n_words: int) -> float:
     """The highest memory of a process that tags a text of so many words."""
     code = (
-        "import resource, sys, spanwright\n"
+        "import spanwright\n"
+        "from spanwright.journal import peak_memory\n"
         f"tagger = spanwright.load({str(folder)!r}, threads=1)\n"
         f"filler = {FILLER!r} * ({n_words} // {len(FILLER.split())})\n"
         "tagger(filler)\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)\n"
+        "print(peak_memory(tagger.device))\n"
     )
     return float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
 

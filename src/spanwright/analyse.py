@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
-from torch import Tensor
 
 from spanwright.evaluate import Predicted, Score, entities_in, evaluate
 from spanwright.head import Head
@@ -23,16 +22,17 @@ def offset_table(tagger: Tagger, gold: Iterable[Sentence]) -> dict[str, Score]:
     """BOPN's Table 5: P/R/F1 of every offset label, counted over the cells i <= j of all types, then of the entities
     that the three ways of decoding answer with ("all", "rules", "centre"). Cells as wide as were taught count, also
     where the model answers with narrower entities alone."""
-    head, sentences = answering(tagger), list(gold)
+    sentences, other = list(gold), type(answering(tagger)).__name__
+    whole = tagger.with_options(max_width=0) if isinstance(answering(tagger), BOPN) else tagger
+    head = answering(whole)
     if not isinstance(head, BOPN):
         raise SpanwrightError(
-            f"a table of offset labels needs a model whose head is BOPN; this one answers with {type(head).__name__}"
+            f"a table of offset labels needs a model whose head is BOPN; this one answers with {other}"
         )
     wanted, predicted, right = Counter[int](), Counter[int](), Counter[int]()
-    whole = tagger.with_options(max_width=0)
     for members, scores, lengths in whole.scored(sentences):
         found = [set[tuple[int, ...]]() for _ in lengths]
-        for row, *cell in zip(*(part.tolist() for part in cells_of(whole, scores["scores"])), strict=True):
+        for row, *cell in zip(*(part.tolist() for part in head.cells(scores["scores"])), strict=True):
             found[row].add(tuple(cell))
         for i, cells in zip(members, found, strict=True):
             taught = set(map(tuple, head.targets(sentences[i])["offsets"].tolist()))
@@ -64,12 +64,6 @@ def ranking(gold: Iterable[Sentence], predicted: Iterable[Predicted]) -> float |
         return None
     below, with_ties = (np.searchsorted(wrong, scores[True], side) for side in ("left", "right"))
     return float((below + with_ties).mean() / 2 / len(wrong))
-
-
-def cells_of(tagger: Tagger, scores: Tensor) -> tuple[np.ndarray, ...]:
-    head = answering(tagger)
-    assert isinstance(head, BOPN)
-    return head.cells(scores)
 
 
 def answering(tagger: Tagger) -> Head:

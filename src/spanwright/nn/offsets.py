@@ -34,9 +34,6 @@ class OffsetLabels:
     def centre(self) -> int:
         return int(np.flatnonzero(self.kinds == CENTRE)[0])
 
-    def id(self, kind: int, offset: int = 0) -> int:
-        return int(np.flatnonzero((self.kinds == kind) & (self.offsets == offset))[0])
-
 
 def offset_labels(max_offset: int, sides: Sides) -> OffsetLabels:
     """Out of range first, then from -S to S, the start before the end."""
